@@ -5,7 +5,7 @@
 use std::fs;
 
 use burrow_audit::note::{Checkpoint, PublicKey};
-use burrow_audit::spool::{Part, Reader};
+use burrow_audit::spool::{Reader, SegmentPart};
 use burrow_audit::verify::Verifier;
 use burrow_audit::{EVENT_BYTES_MAX, Event, export};
 use libfuzzer_sys::fuzz_target;
@@ -34,7 +34,7 @@ fn segment(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!("burrow-fuzz-audit-{}", std::process::id()));
     for head in [&b""[..], b"BSPOOL1\n"] {
         fs::write(&path, [head, bytes].concat()).expect("the temporary folder can be written");
-        for part in [Part::Acknowledged, Part::All] {
+        for part in [SegmentPart::Acknowledged, SegmentPart::All] {
             let Ok(mut reader) = Reader::open(&path, None) else { continue };
             while reader.read(part, 10).is_ok_and(|events| !events.is_empty()) {}
         }

@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// Whether it was read to its end.
 fn read(bytes: &[u8]) -> bool {
     let Ok((_, mut reader)) = Reader::open(bytes, LIMITS) else { return false };
-    let mut taken = Taken { chunks: HashMap::new(), bytes: 0, chunk: None };
+    let mut taken = TakenContent { chunks: HashMap::new(), bytes: 0, chunk: None };
     loop {
         match reader.item() {
             Ok(Some(Item::Section(_))) => {}
@@ -47,13 +47,13 @@ fn read(bytes: &[u8]) -> bool {
     }
 }
 
-struct Taken {
+struct TakenContent {
     chunks: HashMap<[u8; 32], Vec<u8>>,
     bytes: u64,
     chunk: Option<([u8; 32], usize)>,
 }
 
-impl Sink for Taken {
+impl Sink for TakenContent {
     fn piece(&mut self, _: u64, bytes: &[u8]) -> io::Result<()> {
         self.bytes += bytes.len() as u64;
         assert!(self.bytes <= LIMITS.bytes, "more than the limit was handed out");

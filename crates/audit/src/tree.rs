@@ -81,7 +81,7 @@ pub struct Edge {
 
 /// A subtree that an append has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
+pub struct CompleteSubtree {
     /// It has `1 << level` leaves.
     pub level: u32,
     /// The number of subtrees of this level to its left.
@@ -104,7 +104,7 @@ impl Edge {
     }
 
     /// Appends a leaf, and reports every subtree of two or more leaves that it completes.
-    pub fn append(&mut self, leaf: Hash, mut completes: impl FnMut(Full)) {
+    pub fn append(&mut self, leaf: Hash, mut completes: impl FnMut(CompleteSubtree)) {
         let (mut hash, mut level, mut index) = (leaf, 0, self.size);
         while index & 1 == 1
             && let Some(left) = self.full.pop()
@@ -112,7 +112,7 @@ impl Edge {
             hash = node_hash(&left, &hash);
             level += 1;
             index >>= 1;
-            completes(Full { level, index, hash });
+            completes(CompleteSubtree { level, index, hash });
         }
         self.full.push(hash);
         self.size += 1;
@@ -268,9 +268,9 @@ mod tests {
     use super::*;
 
     /// The definition of RFC 6962, computed over all leaves.
-    struct Naive(Vec<Hash>);
+    struct NaiveTree(Vec<Hash>);
 
-    impl Naive {
+    impl NaiveTree {
         fn of(count: u64) -> Self {
             Self((0..count).map(|n| leaf_hash(&n.to_le_bytes())).collect())
         }
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    impl Hashes for Naive {
+    impl Hashes for NaiveTree {
         type Error = Infallible;
 
         fn full(&self, level: u32, index: u64) -> Result<Hash, Infallible> {
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn every_proof_of_every_small_tree_holds_only_for_its_claim() {
-        let naive = Naive::of(40);
+        let naive = NaiveTree::of(40);
         for size in 1..=40u64 {
             let now = naive.root(size);
             assert_eq!(root(&naive, size).unwrap(), now);
@@ -369,7 +369,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_edge_gives_the_root_and_every_full_subtree(count in 1u64..400) {
-            let naive = Naive::of(count);
+            let naive = NaiveTree::of(count);
             let mut edge = Edge::default();
             for leaf in &naive.0 {
                 edge.append(*leaf, |made| {
@@ -383,7 +383,7 @@ mod tests {
 
         #[test]
         fn a_proof_with_one_changed_bit_is_refused(size in 2u64..300, seed: u64, bit in 0usize..256) {
-            let naive = Naive::of(size);
+            let naive = NaiveTree::of(size);
             let (now, index, old) = (naive.root(size), seed % size, seed % (size - 1) + 1);
             let mut path = inclusion(&naive, index, size).unwrap();
             let place = (seed >> 32) as usize % path.len();

@@ -49,7 +49,7 @@ pub enum VerifyError {
 
 /// A valid log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifyReport {
     pub tenant: TenantId,
     pub events: u64,
     /// How many of its events have no body because of retention.
@@ -127,7 +127,7 @@ impl Verifier {
     }
 
     /// Called after the last line; with a key, checks the signature at the end.
-    pub fn finish(mut self, key: Option<&PublicKey>) -> Result<Verified, VerifyError> {
+    pub fn finish(mut self, key: Option<&PublicKey>) -> Result<VerifyReport, VerifyError> {
         self.compare_kept()?;
         let events = self.events();
         if let Some(longer) = self.kept.pop() {
@@ -153,7 +153,7 @@ impl Verifier {
         if let Some(index) = self.removed_last.filter(|index| *index >= self.removed_below) {
             return Err(VerifyError::Removed { index });
         }
-        Ok(Verified {
+        Ok(VerifyReport {
             tenant: last.tenant,
             events,
             removed: self.removed,

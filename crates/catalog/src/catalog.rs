@@ -14,7 +14,7 @@ use crate::key_cache::KeyCache;
 use crate::port_cache::PortCache;
 use crate::reader::Readers;
 use crate::token_cache::TokenGenerations;
-use crate::writer::{Manner, Writer};
+use crate::writer::{WriteMode, Writer};
 
 /// The catalog. Cheap to clone; dropping the last clone closes it and waits for queued changes.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl Catalog {
         self.inner.default_tenant.clone()
     }
 
-    pub(crate) async fn write<T, F>(&self, manner: Manner, work: F) -> Result<T, CatalogError>
+    pub(crate) async fn write<T, F>(&self, manner: WriteMode, work: F) -> Result<T, CatalogError>
     where
         T: Send + 'static,
         F: Fn(&Connection) -> Result<T, CatalogError> + Send + 'static,

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::connection::{Columns, integer, word};
 use crate::feed::Feed;
 use crate::page::PAGE_LIMIT_MAX;
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, Page, PageRequest};
 
 /// Rows kept per sandbox; older ones are pruned. A few megabytes for the most talkative of sandboxes.
@@ -81,7 +81,7 @@ impl Catalog {
             Ok(newest)
         };
         let after = move |seq: &u64| feed.announce(*seq);
-        self.inner.writer.write_then(Manner::LIGHT_GROWTH, work, after).await?;
+        self.inner.writer.write_then(WriteMode::LIGHT_GROWTH, work, after).await?;
         Ok(())
     }
 
@@ -169,13 +169,13 @@ impl Catalog {
     /// Removes the oldest rows of one sandbox beyond [`EGRESS_KEPT`].
     pub async fn prune_egress_of(&self, sandbox: &SandboxId) -> Result<(), CatalogError> {
         let sandbox = sandbox.clone();
-        self.write(Manner::LIGHT_UPKEEP, move |connection| prune(connection, sandbox.as_str())).await
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| prune(connection, sandbox.as_str())).await
     }
 
     /// Removes rows that are too old, and the oldest rows of sandboxes that have too many.
     pub async fn prune_egress(&self, now_ms: u64) -> Result<(), CatalogError> {
         let before = integer(now_ms.saturating_sub(EGRESS_KEPT_MS));
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             connection.prepare_cached("DELETE FROM egress_log WHERE at_ms < ?")?.execute([before])?;
             let sql = "SELECT sandbox FROM egress_log GROUP BY sandbox HAVING count(*) > ?";
             let mut statement = connection.prepare_cached(sql)?;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::connection::{Columns, integer, json};
 use crate::feed::Feed;
 use crate::page::PAGE_LIMIT_MAX;
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, EventRow, NewEvent};
 
 /// Events kept; older ones are dropped.
@@ -33,7 +33,7 @@ impl Catalog {
         let feed = self.inner.events.clone();
         let work = move |connection: &Connection| append(connection, &event);
         let after = move |seq: &u64| feed.announce(*seq);
-        self.inner.writer.write_then(Manner::LIGHT_GROWTH, work, after).await
+        self.inner.writer.write_then(WriteMode::LIGHT_GROWTH, work, after).await
     }
 
     /// A tenant's events after number `seq`, oldest first, at most `limit` (and at most a thousand).

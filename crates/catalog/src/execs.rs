@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use crate::connection::{Columns, integer, json, word};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, ExecRow, ExecState, Page, PageRequest};
 
 /// Ended execs kept per sandbox; older ones are pruned.
@@ -35,7 +35,7 @@ impl Catalog {
     /// Removes the mark of an exec that was stored in memory, or is not to be any more. Repeatable.
     pub async fn exec_remembered(&self, id: &ExecId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             connection
                 .prepare_cached("UPDATE execs SET command = json_remove(command, '$.' || ?1) WHERE id = ?2")?
                 .execute(params![UNREMEMBERED, id.as_str()])?;
@@ -46,12 +46,12 @@ impl Catalog {
 
     /// Records an exec. Also on a full disk, from the reserve: it may be the `rm` that makes room.
     pub async fn insert_exec(&self, row: ExecRow) -> Result<(), CatalogError> {
-        self.write(Manner::LIGHT_UPKEEP, move |connection| insert(connection, &row)).await
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| insert(connection, &row)).await
     }
 
     /// Records an exec with a promise: before it runs, and durably.
     pub async fn insert_promised_exec(&self, row: ExecRow) -> Result<(), CatalogError> {
-        self.write(Manner::GROWTH, move |connection| insert(connection, &row)).await
+        self.write(WriteMode::GROWTH, move |connection| insert(connection, &row)).await
     }
 
     /// Execs whose promise is not yet fulfilled, of all tenants, oldest first.
@@ -67,7 +67,7 @@ impl Catalog {
     /// Changes the promise of an exec, durably; `None` removes it.
     pub async fn set_promise(&self, id: &ExecId, promise: Option<Value>) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let promise = promise.as_ref().map(|promise| json(promise, PROMISE)).transpose()?;
             connection
                 .prepare_cached(
@@ -84,7 +84,7 @@ impl Catalog {
     /// Removes the record of an exec that did not start.
     pub async fn forget_exec(&self, id: &ExecId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             connection.prepare_cached("DELETE FROM execs WHERE id = ?")?.execute([id.as_str()])?;
             Ok(())
         })
@@ -94,7 +94,7 @@ impl Catalog {
     /// Records how an exec ended. Does nothing unless the exec is recorded as running, so the first end is kept.
     pub async fn finish_exec(&self, id: &ExecId, ended_ms: u64, outcome: Value) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             connection
                 .prepare_cached(
                     "UPDATE execs SET state = 'ended', ended_ms = ?, outcome = ? WHERE id = ? AND state = 'running'",
@@ -159,7 +159,7 @@ impl Catalog {
         ended_ms: u64,
     ) -> Result<u64, CatalogError> {
         let sandbox = sandbox.clone();
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             let changed = connection
                 .prepare_cached(
                     "UPDATE execs SET state = 'lost', ended_ms = ?
@@ -183,7 +183,8 @@ impl Catalog {
         let mut pruned = 0;
         // One short transaction per sandbox, so that other writers need not wait for all of them.
         for sandbox in crowded {
-            pruned += self.write(Manner::LIGHT_UPKEEP, move |connection| prune(connection, &sandbox)).await?;
+            pruned +=
+                self.write(WriteMode::LIGHT_UPKEEP, move |connection| prune(connection, &sandbox)).await?;
         }
         Ok(pruned)
     }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::connection::{Columns, integer};
 use crate::secrets::SecretRow;
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, SealedValue};
 
 /// How many former values of a secret are stored. Scrubbing takes longer with more of them.
@@ -67,7 +67,7 @@ impl Catalog {
         value: SealedValue,
     ) -> Result<(), CatalogError> {
         let (tenant, secret) = (tenant.clone(), secret.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "UPDATE former_secrets SET sealed = ?, sealed_by = ?
                        WHERE tenant = ? AND secret = ? AND version = ?";
             connection.prepare_cached(sql)?.execute(params![
@@ -84,7 +84,7 @@ impl Catalog {
 
     /// Removes expired former values, and returns the secrets that had one.
     pub async fn forget_former_secrets(&self, now_ms: u64) -> Result<Vec<(TenantId, Name)>, CatalogError> {
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "DELETE FROM former_secrets WHERE replaced_ms <= ? RETURNING tenant, secret";
             let mut statement = connection.prepare_cached(sql)?;
             let before = integer(now_ms.saturating_sub(FORMER_KEPT_MS));

@@ -13,7 +13,7 @@ use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
 
 use crate::connection::{Columns, integer};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, SandboxRow};
 
 /// How long a key is kept: longer than any client retries.
@@ -51,7 +51,7 @@ impl Idempotency {
 
 /// The result of `idempotency_begin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum IdempotencyState {
     /// A new key: execute the request, then finish or abandon.
     Fresh,
     /// Executed before, with this reply.
@@ -69,12 +69,12 @@ impl Catalog {
         idempotency: Idempotency,
         route: &str,
         now_ms: u64,
-    ) -> Result<Begun, CatalogError> {
+    ) -> Result<IdempotencyState, CatalogError> {
         let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
         // Allowed on a full disk, as execs are; the request itself is refused if necessary.
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             let found = look_up(connection, &tenant, &idempotency, &route, &boot, now_ms)?;
-            if found == Begun::Fresh {
+            if found == IdempotencyState::Fresh {
                 let (state, sandbox) = ("begun", None);
                 let begun =
                     NewEntry { idempotency: &idempotency, route: &route, state, sandbox, boot: &boot };
@@ -92,7 +92,7 @@ impl Catalog {
         idempotency: Idempotency,
         route: &str,
         now_ms: u64,
-    ) -> Result<Begun, CatalogError> {
+    ) -> Result<IdempotencyState, CatalogError> {
         let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
         self.read(move |connection| look_up(connection, &tenant, &idempotency, &route, &boot, now_ms)).await
     }
@@ -107,7 +107,7 @@ impl Catalog {
         now_ms: u64,
     ) -> Result<(), CatalogError> {
         let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             let (state, sandbox) = ("begun", None);
             let entry = NewEntry { idempotency: &idempotency, route: &route, state, sandbox, boot: &boot };
             insert(connection, &tenant, &entry, now_ms)?;
@@ -125,13 +125,14 @@ impl Catalog {
         body: Vec<u8>,
     ) -> Result<(), CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
-        self.write(Manner::UPKEEP, move |connection| finish(connection, &tenant, &key, status, &body)).await
+        self.write(WriteMode::UPKEEP, move |connection| finish(connection, &tenant, &key, status, &body))
+            .await
     }
 
     /// Removes a request that was started and not executed.
     pub async fn idempotency_abandon(&self, tenant: &TenantId, key: &str) -> Result<(), CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             connection
                 .prepare_cached("DELETE FROM idempotency WHERE tenant = ? AND key = ? AND state = 'begun'")?
                 .execute([tenant.as_str(), &key])?;
@@ -142,7 +143,7 @@ impl Catalog {
 
     /// Removes entries older than a day. Returns their number.
     pub async fn purge_idempotency(&self, now_ms: u64) -> Result<u64, CatalogError> {
-        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+        self.write(WriteMode::LIGHT_UPKEEP, move |connection| {
             let purged = connection
                 .prepare_cached("DELETE FROM idempotency WHERE created_ms <= ?")?
                 .execute([integer(now_ms.saturating_sub(IDEMPOTENCY_KEPT_MS))])?;
@@ -200,12 +201,16 @@ fn look_up(
     route: &str,
     boot: &str,
     now_ms: u64,
-) -> Result<Begun, CatalogError> {
-    let Some(entry) = find(connection, tenant, &given.key, boot, now_ms)? else { return Ok(Begun::Fresh) };
+) -> Result<IdempotencyState, CatalogError> {
+    let Some(entry) = find(connection, tenant, &given.key, boot, now_ms)? else {
+        return Ok(IdempotencyState::Fresh);
+    };
     if entry.route != route || entry.body_hash != given.body_hash {
-        return Ok(Begun::Mismatch);
+        return Ok(IdempotencyState::Mismatch);
     }
-    Ok(entry.reply.map_or(Begun::InFlight, |(status, body)| Begun::Done { status, body }))
+    Ok(entry
+        .reply
+        .map_or(IdempotencyState::InFlight, |(status, body)| IdempotencyState::Done { status, body }))
 }
 
 fn finish(

@@ -6,7 +6,7 @@ use burrow_model::{Image, ImageId, ImageName, ImageNameError, SandboxId, TenantI
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::connection::{Columns, integer, json};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, ImageRow};
 
 /// The maximum number of sandboxes listed as an image's users: enough to see which kind they are.
@@ -21,7 +21,7 @@ impl Catalog {
     /// the names that they have left. Returns those that lost a name.
     pub async fn insert_image(&self, tenant: &TenantId, image: Image) -> Result<Vec<ImageId>, CatalogError> {
         let tenant = tenant.clone();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             insert(connection, &tenant, &image)?;
             let mut older = Vec::new();
             for name in &image.names {
@@ -99,7 +99,7 @@ impl Catalog {
         name: ImageName,
     ) -> Result<Option<ImageId>, CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let sql = "SELECT count(*) FROM images WHERE id = ? AND tenant = ? AND removed_ms IS NULL";
             let mut statement = connection.prepare_cached(sql)?;
             let found: u32 = statement.query_row([id.as_str(), tenant.as_str()], |row| row.get(0))?;
@@ -118,7 +118,7 @@ impl Catalog {
         name: &ImageName,
     ) -> Result<Option<ImageId>, CatalogError> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let mut statement = connection
                 .prepare_cached("DELETE FROM image_names WHERE tenant = ? AND name = ? RETURNING image")?;
             let found = statement.query_row([tenant.as_str(), name.as_str()], |row| Ok(row.parsed("image")));
@@ -136,7 +136,7 @@ impl Catalog {
         now_ms: u64,
     ) -> Result<bool, CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let removed = connection
                 .prepare_cached(
                     "UPDATE images SET removed_ms = ? WHERE id = ? AND tenant = ? AND removed_ms IS NULL",
@@ -155,7 +155,7 @@ impl Catalog {
 
     /// Removes the records of removed images without sandboxes and snapshots.
     pub async fn forget_removed_images(&self) -> Result<usize, CatalogError> {
-        self.write(Manner::UPKEEP, forget_unused).await
+        self.write(WriteMode::UPKEEP, forget_unused).await
     }
 
     /// Images without a name, a sandbox and a snapshot of one: those that a clean-up removes.

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::connection::{Columns, integer, word};
 use crate::key_cache::{Hash, KeyCache, is_use_due};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, KeyRow, NewKey, Page, PageRequest};
 
 /// 160 random bits.
@@ -92,7 +92,7 @@ impl Catalog {
         let after = move |row: &KeyRow| {
             cache.write().insert(hash, row.clone());
         };
-        self.inner.writer.write_then(Manner::GROWTH, work, after).await
+        self.inner.writer.write_then(WriteMode::GROWTH, work, after).await
     }
 
     /// The key that a secret belongs to, if it is usable now. Answers from RAM.
@@ -151,7 +151,7 @@ impl Catalog {
         let (tenant, id) = (tenant.clone(), id.clone());
         let cache = self.inner.keys.clone();
         let work = move |connection: &Connection| revoke(connection, &tenant, &id, now_ms);
-        self.inner.writer.write_then(Manner::UPKEEP, work, move |row: &KeyRow| cache.revoke(&row.id)).await
+        self.inner.writer.write_then(WriteMode::UPKEEP, work, move |row: &KeyRow| cache.revoke(&row.id)).await
     }
 
     /// How many keys can manage a tenant's keys at `now_ms`: 0 before the first one is created.

@@ -7,14 +7,14 @@ use burrow_model::{ImageId, TenantId};
 use rusqlite::{OptionalExtension, Row, params};
 
 use crate::connection::{Columns, integer};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, LayerRow};
 
 impl Catalog {
     /// Stores a layer whose disk is sealed. An older layer with the same key is kept for the images and layers above it, under
     /// a key that is never looked up.
     pub async fn insert_layer(&self, row: LayerRow) -> Result<(), CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             connection
                 .prepare_cached("UPDATE layers SET key = 'old:' || disk WHERE tenant = ? AND key = ?")?
                 .execute([row.tenant.as_str(), row.key.as_str()])?;
@@ -110,7 +110,7 @@ impl Catalog {
     /// Records that a layer was used.
     pub async fn touch_layer(&self, tenant: &TenantId, key: &str, now_ms: u64) -> Result<(), CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             connection
                 .prepare_cached("UPDATE layers SET used_ms = ? WHERE tenant = ? AND key = ?")?
                 .execute(params![integer(now_ms), tenant.as_str(), key])?;
@@ -122,7 +122,7 @@ impl Catalog {
     /// Removes the row of a layer. Returns whether it existed.
     pub async fn delete_layer(&self, tenant: &TenantId, key: &str) -> Result<bool, CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let deleted = connection
                 .prepare_cached("DELETE FROM layers WHERE tenant = ? AND key = ?")?
                 .execute([tenant.as_str(), key.as_str()])?;

@@ -64,19 +64,19 @@ pub use epoch::Epoch;
 pub use error::CatalogError;
 pub use execs::{EXECS_KEPT, PROMISE, UNREMEMBERED};
 pub use former_secrets::{FORMER_KEPT_MS, FORMER_MAX, FormerSecretRow};
-pub use idempotency::{Begun, IDEMPOTENCY_KEPT_MS, Idempotency};
+pub use idempotency::{IDEMPOTENCY_KEPT_MS, Idempotency, IdempotencyState};
 pub use keys::KeySecret;
 pub use limits::{SECRETS_MAX, SPACES_MAX, SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX, VOLUMES_MAX};
 pub use merges::{MergeRow, MergeState};
 pub use migrate::VERSION;
 pub use page::{PAGE_LIMIT_MAX, Page, PageRequest};
-pub use ports::{PUBLISHED_MAX, Published};
+pub use ports::{PUBLISHED_MAX, PublishResult};
 pub use races::{RACES_KEPT, RaceRow};
 pub use rows::{
-    EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, LayerRow, Lineage, NewEvent, NewKey,
+    EventRow, ExecRow, ExecState, ImageRow, InsertResult, KeyRow, LayerRow, Lineage, NewEvent, NewKey,
     OperationRow, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, SnapshotRow,
 };
-pub use secrets::{AuthorityRow, PlaceholderRow, SealedValue, SecretRow, SecretStored};
+pub use secrets::{AuthorityRow, PlaceholderRow, SealedValue, SecretRow, SecretStoreResult};
 pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
 pub use spaces::{SpaceChange, SpaceRow, SpaceUsers};
 pub use ssh_keys::SshKeyRow;

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 
 use crate::connection::{Columns, integer, json};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, OperationRow, operations};
 
 /// Merges into one sandbox that are kept for display; older ones are removed.
@@ -62,7 +62,7 @@ impl MergeState {
 impl Catalog {
     /// Stores the intent to change a sandbox's files and the operation for it, in one commit.
     pub async fn begin_merge(&self, row: MergeRow, operation: OperationRow) -> Result<(), CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             insert(connection, &row)?;
             operations::insert(connection, &operation)
         })
@@ -77,7 +77,7 @@ impl Catalog {
         operation: OperationId,
     ) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             update(connection, &id, MergeState::Remembering, Some(&merge))?;
             operations::remove(connection, &operation)
         })
@@ -87,7 +87,7 @@ impl Catalog {
     /// Records that the merge is complete.
     pub async fn finish_merge(&self, id: &MergeId, merge: Option<Value>) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             update(connection, &id, MergeState::Done, merge.as_ref())?;
             let sql = "DELETE FROM merges WHERE state = 'done' AND sandbox = (SELECT sandbox FROM merges WHERE id = ?1)
                        AND id NOT IN (SELECT id FROM merges WHERE sandbox = (SELECT sandbox FROM merges WHERE id = ?1)
@@ -101,7 +101,7 @@ impl Catalog {
     /// Removes a merge that was undone.
     pub async fn drop_merge(&self, id: &MergeId, operation: OperationId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             connection.prepare_cached("DELETE FROM merges WHERE id = ?")?.execute([id.as_str()])?;
             operations::remove(connection, &operation)
         })

@@ -4,7 +4,7 @@ use burrow_model::{Image, Snapshot, SnapshotId, TenantId};
 use rusqlite::params;
 
 use crate::connection::{Columns, integer};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, images, snapshots};
 
 /// How many identities of one snapshot are returned, newest first: as many as a file lists for its base.
@@ -20,7 +20,7 @@ impl Catalog {
         now_ms: u64,
     ) -> Result<(), CatalogError> {
         let (tenant, snapshot, identity) = (tenant.clone(), snapshot.clone(), identity.to_owned());
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let sql = "INSERT INTO snapshot_identities (tenant, identity, snapshot, noted_ms)
                        SELECT ?1, ?2, id, ?4 FROM snapshots WHERE id = ?3 AND tenant = ?1
                        ON CONFLICT DO UPDATE SET noted_ms = max(noted_ms, excluded.noted_ms)";
@@ -75,7 +75,7 @@ impl Catalog {
         now_ms: u64,
     ) -> Result<(), CatalogError> {
         let tenant = tenant.clone();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             images::insert(connection, &tenant, &image)?;
             connection
                 .prepare_cached("UPDATE images SET removed_ms = ? WHERE id = ?")?

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 
 use crate::connection::{Columns, integer, json};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, OperationRow, SandboxChange, sandboxes};
 
 impl Catalog {
@@ -15,7 +15,7 @@ impl Catalog {
         row: OperationRow,
         change: Option<SandboxChange>,
     ) -> Result<(), CatalogError> {
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             if let Some(change) = &change {
                 sandboxes::apply(connection, &row.sandbox, change)?;
             }
@@ -27,7 +27,7 @@ impl Catalog {
     /// Replaces the journal's record of an operation's steps.
     pub async fn update_operation(&self, id: &OperationId, steps: Value) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let changed = connection
                 .prepare_cached("UPDATE operations SET steps = ? WHERE id = ?")?
                 .execute(params![json(&steps, "steps")?, id.as_str()])?;
@@ -42,7 +42,7 @@ impl Catalog {
     /// Ends an operation whose outcome changes no sandbox. Does nothing if it has ended.
     pub async fn finish_operation(&self, id: &OperationId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| remove(connection, &id)).await
+        self.write(WriteMode::UPKEEP, move |connection| remove(connection, &id)).await
     }
 
     /// Every operation in progress, oldest first: recovery has to complete or undo it.

@@ -10,14 +10,14 @@ use crate::CatalogError;
 use crate::connection::Columns;
 
 /// The public ports of one sandbox.
-pub(crate) struct Public {
+pub(crate) struct PublicPorts {
     pub(crate) tenant: TenantId,
     pub(crate) ports: BTreeSet<u16>,
 }
 
 /// Every public port.
 pub(crate) struct PortCache {
-    by_sandbox: RwLock<HashMap<SandboxId, Public>>,
+    by_sandbox: RwLock<HashMap<SandboxId, PublicPorts>>,
 }
 
 impl PortCache {
@@ -47,7 +47,7 @@ impl PortCache {
         let mut cache = self.write();
         let public = cache
             .entry(sandbox.clone())
-            .or_insert_with(|| Public { tenant: tenant.clone(), ports: BTreeSet::new() });
+            .or_insert_with(|| PublicPorts { tenant: tenant.clone(), ports: BTreeSet::new() });
         public.ports.insert(port);
     }
 
@@ -61,11 +61,11 @@ impl PortCache {
     }
 
     // A panic while the lock was held cannot have left the map half-changed in a way that opens a port.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, HashMap<SandboxId, Public>> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, HashMap<SandboxId, PublicPorts>> {
         self.by_sandbox.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<SandboxId, Public>> {
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<SandboxId, PublicPorts>> {
         self.by_sandbox.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use data_encoding::HEXLOWER;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::connection::integer;
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, KeyRow};
 
 /// Public ports of one sandbox: a person publishes a handful.
@@ -25,7 +25,7 @@ const SECRET_SETTING: &str = "port_link_secret";
 
 /// The result of [`Catalog::publish_port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
+pub enum PublishResult {
     Now,
     Already,
     /// The sandbox has [`PUBLISHED_MAX`] public ports.
@@ -40,16 +40,16 @@ impl Catalog {
         sandbox: &SandboxId,
         port: u16,
         now_ms: u64,
-    ) -> Result<Published, CatalogError> {
+    ) -> Result<PublishResult, CatalogError> {
         let cache = self.inner.ports.clone();
         let (owner, id) = (tenant.clone(), sandbox.clone());
         let work = move |connection: &Connection| publish(connection, &owner, &id, port, now_ms);
         let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
-        let after = move |published: &Published| match published {
-            Published::Now | Published::Already => cache.insert(&tenant, &sandbox, port),
-            Published::TooMany => {}
+        let after = move |published: &PublishResult| match published {
+            PublishResult::Now | PublishResult::Already => cache.insert(&tenant, &sandbox, port),
+            PublishResult::TooMany => {}
         };
-        self.inner.writer.write_then(Manner::GROWTH, work, after).await
+        self.inner.writer.write_then(WriteMode::GROWTH, work, after).await
     }
 
     /// Makes a port private again. Does nothing if it was not public.
@@ -69,7 +69,7 @@ impl Catalog {
         };
         let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
         let after = move |(): &()| cache.remove(&tenant, &sandbox, port);
-        self.inner.writer.write_then(Manner::UPKEEP, work, after).await
+        self.inner.writer.write_then(WriteMode::UPKEEP, work, after).await
     }
 
     /// The public ports of a sandbox of this tenant. Answers from RAM.
@@ -93,7 +93,7 @@ impl Catalog {
     /// The secret that signs links to ports: created by the first call, then always the same.
     pub async fn port_link_secret(&self) -> Result<[u8; 32], CatalogError> {
         let tenant = self.default_tenant();
-        let text = self.write(Manner::GROWTH, move |connection| link_secret(connection, &tenant)).await?;
+        let text = self.write(WriteMode::GROWTH, move |connection| link_secret(connection, &tenant)).await?;
         let corrupt = || CatalogError::Corrupt { findings: vec![format!("the setting `{SECRET_SETTING}`")] };
         let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| corrupt())?;
         bytes.try_into().map_err(|_| corrupt())
@@ -106,7 +106,7 @@ fn publish(
     sandbox: &SandboxId,
     port: u16,
     now_ms: u64,
-) -> Result<Published, CatalogError> {
+) -> Result<PublishResult, CatalogError> {
     if crate::sandboxes::find(connection, tenant, sandbox)?.is_none() {
         return Err(CatalogError::Unknown { kind: "sandbox", id: sandbox.to_string() });
     }
@@ -116,17 +116,17 @@ fn publish(
         .query_map([sandbox.as_str()], |row| row.get::<_, u16>(0))?
         .collect::<Result<BTreeSet<u16>, _>>()?;
     if ports.contains(&port) {
-        return Ok(Published::Already);
+        return Ok(PublishResult::Already);
     }
     if ports.len() >= PUBLISHED_MAX {
-        return Ok(Published::TooMany);
+        return Ok(PublishResult::TooMany);
     }
     connection
         .prepare_cached(
             "INSERT INTO published_ports (sandbox, port, tenant, created_ms) VALUES (?, ?, ?, ?)",
         )?
         .execute(params![sandbox.as_str(), port, tenant.as_str(), integer(now_ms)])?;
-    Ok(Published::Now)
+    Ok(PublishResult::Now)
 }
 
 fn link_secret(connection: &Connection, tenant: &TenantId) -> Result<String, CatalogError> {

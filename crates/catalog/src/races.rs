@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
 use crate::connection::{Columns, integer, json};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 /// Finished races of one tenant that are kept for display; older ones are removed.
@@ -26,7 +26,7 @@ pub struct RaceRow {
 
 impl Catalog {
     pub async fn insert_race(&self, row: RaceRow) -> Result<(), CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let sql =
                 "INSERT INTO races (id, tenant, sandbox, state, created_ms, race) VALUES (?, ?, ?, ?, ?, ?)";
             connection.prepare_cached(sql)?.execute(params![
@@ -48,7 +48,7 @@ impl Catalog {
     /// Updates a race. Does nothing if it does not exist.
     pub async fn update_race(&self, id: &RaceId, done: bool, race: Value) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             connection
                 .prepare_cached("UPDATE races SET state = ?, race = ? WHERE id = ?")?
                 .execute(params![word(done), json(&race, "race")?, id.as_str()])?;
@@ -59,7 +59,7 @@ impl Catalog {
 
     pub async fn delete_race(&self, id: &RaceId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             connection.prepare_cached("DELETE FROM races WHERE id = ?")?.execute([id.as_str()])?;
             Ok(())
         })

@@ -374,7 +374,7 @@ pub struct Lineage {
 
 /// The result of `insert_sandbox_with_operation`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inserted {
+pub enum InsertResult {
     New,
     /// The same request, with the same idempotency key, created this sandbox before; it may have been deleted since.
     Existing(SandboxId),

@@ -7,9 +7,9 @@ use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::connection::{Columns, integer, json, word};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{
-    Catalog, CatalogError, Idempotency, Inserted, OperationRow, SandboxChange, SandboxRow, idempotency,
+    Catalog, CatalogError, Idempotency, InsertResult, OperationRow, SandboxChange, SandboxRow, idempotency,
     operations, volumes, warm_pool,
 };
 
@@ -23,11 +23,11 @@ impl Catalog {
         row: SandboxRow,
         operation: OperationRow,
         idempotency: Option<Idempotency>,
-    ) -> Result<Inserted, CatalogError> {
+    ) -> Result<InsertResult, CatalogError> {
         let boot = self.inner.boot.clone();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let inserted = insert_new(connection, &row, idempotency.as_ref(), &boot)?;
-            if inserted == Inserted::New {
+            if inserted == InsertResult::New {
                 operations::insert(connection, &operation)?;
             }
             Ok(inserted)
@@ -41,9 +41,9 @@ impl Catalog {
         &self,
         row: SandboxRow,
         idempotency: Option<Idempotency>,
-    ) -> Result<Inserted, CatalogError> {
+    ) -> Result<InsertResult, CatalogError> {
         let boot = self.inner.boot.clone();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             insert_new(connection, &row, idempotency.as_ref(), &boot)
         })
         .await
@@ -96,7 +96,7 @@ impl Catalog {
         finish: Option<OperationId>,
     ) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             apply(connection, &id, &change)?;
             finish.as_ref().map_or(Ok(()), |operation| operations::remove(connection, operation))
         })
@@ -138,7 +138,7 @@ impl Catalog {
             ports.forget(id);
             tokens.sandboxes.forget(id);
         };
-        self.inner.writer.write_then(Manner::UPKEEP, work, after).await?;
+        self.inner.writer.write_then(WriteMode::UPKEEP, work, after).await?;
         Ok(())
     }
 
@@ -160,17 +160,17 @@ fn insert_new(
     row: &SandboxRow,
     idempotency: Option<&Idempotency>,
     boot: &str,
-) -> Result<Inserted, CatalogError> {
+) -> Result<InsertResult, CatalogError> {
     if let Some(given) = idempotency {
         let earlier = idempotency::of_sandbox(connection, &row.tenant, given, boot, row.created_ms)?;
         if let Some(earlier) = earlier {
-            return Ok(Inserted::Existing(earlier));
+            return Ok(InsertResult::Existing(earlier));
         }
         idempotency::remember_sandbox(connection, given, row, boot)?;
     }
     insert(connection, row)?;
     warm_pool::take(connection, &row.id)?;
-    Ok(Inserted::New)
+    Ok(InsertResult::New)
 }
 
 pub(crate) fn find(

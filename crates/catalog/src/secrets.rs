@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::connection::{Columns, integer, json};
 use crate::limits::SECRETS_MAX;
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, former_secrets};
 
 /// An authority without a sandbox may belong to a sandbox that is being created.
@@ -38,7 +38,7 @@ pub struct SealedValue {
 
 /// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretStored {
+pub enum SecretStoreResult {
     Stored(Box<SecretRow>),
     /// Another change came first: the secret has this version now, and a value must be encrypted for the next one.
     Overtaken {
@@ -77,13 +77,13 @@ impl Catalog {
         spec: SecretSpec,
         value: SealedValue,
         now_ms: u64,
-    ) -> Result<SecretStored, CatalogError> {
+    ) -> Result<SecretStoreResult, CatalogError> {
         let tenant = tenant.clone();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let before = find(connection, &tenant, &spec.name)?;
             let version = before.as_ref().map_or(0, |row| row.version);
             if value.version != version + 1 {
-                return Ok(SecretStored::Overtaken { version });
+                return Ok(SecretStoreResult::Overtaken { version });
             }
             if before.is_none() {
                 refuse_too_many(connection, &tenant)?;
@@ -104,7 +104,7 @@ impl Catalog {
                 changed_ms: now_ms,
             };
             store(connection, &row)?;
-            Ok(SecretStored::Stored(Box::new(row)))
+            Ok(SecretStoreResult::Stored(Box::new(row)))
         })
         .await
     }
@@ -116,13 +116,13 @@ impl Catalog {
         name: &Name,
         value: SealedValue,
         now_ms: u64,
-    ) -> Result<SecretStored, CatalogError> {
+    ) -> Result<SecretStoreResult, CatalogError> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let unknown = || CatalogError::Unknown { kind: "secret", id: name.to_string() };
             let before = find(connection, &tenant, &name)?.ok_or_else(unknown)?;
             if value.version != before.version + 1 {
-                return Ok(SecretStored::Overtaken { version: before.version });
+                return Ok(SecretStoreResult::Overtaken { version: before.version });
             }
             former_secrets::keep(connection, &before, now_ms)?;
             let row = SecretRow {
@@ -133,7 +133,7 @@ impl Catalog {
                 ..before
             };
             store(connection, &row)?;
-            Ok(SecretStored::Stored(Box::new(row)))
+            Ok(SecretStoreResult::Stored(Box::new(row)))
         })
         .await
     }
@@ -146,7 +146,7 @@ impl Catalog {
         value: SealedValue,
     ) -> Result<(), CatalogError> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql =
                 "UPDATE secrets SET sealed = ?, sealed_by = ? WHERE tenant = ? AND name = ? AND version = ?";
             connection.prepare_cached(sql)?.execute(params![
@@ -199,7 +199,7 @@ impl Catalog {
     /// Returns whether the secret existed.
     pub async fn delete_secret(&self, tenant: &TenantId, name: &Name) -> Result<bool, CatalogError> {
         let (tenant, name) = (tenant.clone(), name.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "DELETE FROM secrets WHERE tenant = ? AND name = ?";
             Ok(connection.prepare_cached(sql)?.execute([tenant.as_str(), name.as_str()])? > 0)
         })
@@ -240,7 +240,7 @@ impl Catalog {
 
     /// Stores a lineage's authority, unless it has one, and returns the one it has now.
     pub async fn keep_authority(&self, row: AuthorityRow) -> Result<AuthorityRow, CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             connection
                 .prepare_cached(
                     "INSERT OR IGNORE INTO authorities (lineage, tenant, certificate, sealed, sealed_by, created_ms)
@@ -268,7 +268,7 @@ impl Catalog {
         sealed_by: String,
     ) -> Result<(), CatalogError> {
         let lineage = lineage.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "UPDATE authorities SET sealed = ?, sealed_by = ? WHERE lineage = ?";
             connection.prepare_cached(sql)?.execute([&sealed, &sealed_by, lineage.as_str()])?;
             Ok(())
@@ -279,7 +279,7 @@ impl Catalog {
     /// Stores a placeholder, unless the lineage has one for this secret and epoch, and returns the one it has now. `None` if
     /// the secret was deleted in the meantime.
     pub async fn keep_placeholder(&self, row: PlaceholderRow) -> Result<Option<String>, CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             // The secret may have been deleted; a row without one is refused.
             let sql = "INSERT OR IGNORE INTO placeholders (tenant, secret, lineage, epoch, value, created_ms)
                        SELECT ?1, ?2, ?3, ?4, ?5, ?6
@@ -310,7 +310,7 @@ impl Catalog {
 
     /// Removes the data of lineages without sandboxes and snapshots.
     pub async fn forget_lineages(&self, now_ms: u64) -> Result<usize, CatalogError> {
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let before_ms = integer(now_ms.saturating_sub(UNUSED_AGE_MS));
             let mut gone = 0;
             for table in ["authorities", "placeholders"] {

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 /// The kinds of state that a driver has restored, by the name of the driver.
@@ -32,7 +32,7 @@ impl Catalog {
     /// Also possible on a full disk, from the reserve: settings are few and short.
     pub(crate) async fn set_setting(&self, key: String, value: String) -> Result<(), CatalogError> {
         let tenant = self.default_tenant();
-        self.write(Manner::UPKEEP, move |connection: &Connection| {
+        self.write(WriteMode::UPKEEP, move |connection: &Connection| {
             connection
                 .prepare_cached("INSERT OR REPLACE INTO settings (tenant, key, value) VALUES (?, ?, ?)")?
                 .execute(params![tenant.as_str(), key, value])?;

@@ -17,7 +17,7 @@ use burrow_model::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::connection::{Columns, integer, json, word};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, OperationRow, SnapshotRow, operations};
 
 pub use lineage::{LINEAGE_MAX, SnapshotTotals};
@@ -39,7 +39,7 @@ impl Catalog {
         row: SnapshotRow,
         operation: OperationRow,
     ) -> Result<(), CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             refuse_too_many(connection, &row.snapshot.sandbox)?;
             insert(connection, &row)?;
             operations::insert(connection, &operation)
@@ -54,7 +54,7 @@ impl Catalog {
         snapshot: Snapshot,
         finish: Option<OperationId>,
     ) -> Result<(), CatalogError> {
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let changed = connection
                 .prepare_cached(
                     "UPDATE snapshots SET state = 'ready', kind = ?, image = ?, dump = ?, expires_ms = ?,
@@ -85,7 +85,7 @@ impl Catalog {
         finish: Option<OperationId>,
     ) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             remove(connection, &id)?;
             finish.as_ref().map_or(Ok(()), |operation| operations::remove(connection, operation))
         })

@@ -12,7 +12,7 @@ use crate::connection::{Columns, integer, json};
 use crate::id_prefix::prefixes;
 use crate::limits::SPACES_MAX;
 use crate::page_query::PageQuery;
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, Page, PageRequest};
 
 /// A space that outlives sandboxes.
@@ -54,7 +54,7 @@ impl SpaceUsers {
 
 impl Catalog {
     pub async fn insert_space(&self, row: SpaceRow) -> Result<(), CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             refuse_too_many(connection, &row.tenant)?;
             refuse_taken(connection, &row.tenant, row.name.as_str(), &row.id)?;
             connection
@@ -82,7 +82,7 @@ impl Catalog {
         change: SpaceChange,
     ) -> Result<SpaceRow, CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let unknown = || CatalogError::Unknown { kind: "space", id: id.to_string() };
             let mut row = find(connection, &tenant, &id)?.ok_or_else(unknown)?;
             if let Some(name) = &change.name {
@@ -107,7 +107,7 @@ impl Catalog {
     /// Does nothing if the space does not exist.
     pub async fn delete_space(&self, tenant: &TenantId, id: &SpaceId) -> Result<(), CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "DELETE FROM spaces WHERE id = ? AND tenant = ?";
             connection.prepare_cached(sql)?.execute([id.as_str(), tenant.as_str()])?;
             Ok(())

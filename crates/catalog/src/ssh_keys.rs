@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::connection::{Columns, integer};
 use crate::limits::{SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, KeyRow, Page, PageRequest};
 
 /// The use of a key is recorded at most this often.
@@ -31,13 +31,13 @@ impl Catalog {
     /// Adds a key. An existing key is returned unchanged, if it is bound to the same API key. A key that is bound to an API key
     /// that was revoked or has expired (at `created_ms`) is replaced.
     pub async fn insert_ssh_key(&self, row: SshKeyRow) -> Result<SshKeyRow, CatalogError> {
-        self.write(Manner::GROWTH, move |connection| insert(connection, &row)).await
+        self.write(WriteMode::GROWTH, move |connection| insert(connection, &row)).await
     }
 
     /// Adds a key and replaces one with the same fingerprint, whichever API key that one is bound to. For callers that have
     /// verified that the claimant has the private key.
     pub async fn take_over_ssh_key(&self, row: SshKeyRow) -> Result<SshKeyRow, CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             connection
                 .prepare_cached("DELETE FROM ssh_keys WHERE fingerprint = ?")?
                 .execute([&row.fingerprint])?;
@@ -71,7 +71,7 @@ impl Catalog {
 
     pub async fn remove_ssh_key(&self, tenant: &TenantId, id: &SshKeyId) -> Result<(), CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "DELETE FROM ssh_keys WHERE id = ? AND tenant = ?";
             match connection.prepare_cached(sql)?.execute([id.as_str(), tenant.as_str()])? {
                 0 => Err(CatalogError::Unknown { kind: "SSH key", id: id.to_string() }),

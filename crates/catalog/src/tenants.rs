@@ -4,7 +4,7 @@ use burrow_model::TenantId;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::connection::{Columns, integer};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 impl Catalog {
@@ -12,7 +12,7 @@ impl Catalog {
     pub async fn create_tenant(&self, name: &str, created_ms: u64) -> Result<TenantId, CatalogError> {
         let name = name.to_owned();
         let tenant = TenantId::generate();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             insert_tenant(connection, &tenant, &name, created_ms)?;
             Ok(tenant.clone())
         })

@@ -14,7 +14,7 @@ use rusqlite::{Connection, params};
 
 use crate::connection::{Columns, integer};
 use crate::token_cache::{Generations, TokenGenerations};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 impl Catalog {
@@ -26,7 +26,7 @@ impl Catalog {
         let work = move |connection: &Connection| next_generation(connection, &SANDBOXES, &owner, &id);
         let sandbox = sandbox.clone();
         let after = move |generation: &u64| cache.sandboxes.set(&sandbox, *generation);
-        self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
+        self.inner.writer.write_then(WriteMode::UPKEEP, work, after).await.map(drop)
     }
 
     /// The same for the tokens of a volume.
@@ -40,7 +40,7 @@ impl Catalog {
         let work = move |connection: &Connection| next_generation(connection, &VOLUMES, &owner, &id);
         let volume = volume.clone();
         let after = move |generation: &u64| cache.volumes.set(&volume, *generation);
-        self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
+        self.inner.writer.write_then(WriteMode::UPKEEP, work, after).await.map(drop)
     }
 
     /// The same for every sandbox and every volume, at this time. Generations become times in milliseconds, so no generation is
@@ -59,7 +59,7 @@ impl Catalog {
             cache.sandboxes.set_all(sandboxes);
             cache.volumes.set_all(volumes);
         };
-        self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
+        self.inner.writer.write_then(WriteMode::UPKEEP, work, after).await.map(drop)
     }
 
     /// How often the tokens of a sandbox were revoked, or a time if all were. Answers from RAM.

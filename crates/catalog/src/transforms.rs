@@ -7,7 +7,7 @@ use burrow_model::{SandboxId, TenantId};
 use rusqlite::params;
 
 use crate::connection::{Columns, json};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 /// The headers of one sandbox's policy.
@@ -48,7 +48,7 @@ impl Catalog {
         resealed: SealedTransforms,
     ) -> Result<(), CatalogError> {
         let (sandbox, before) = (sandbox.clone(), before.to_owned());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "UPDATE sandboxes SET spec = json_set(spec, '$.network.transforms', json(?))
                        WHERE id = ? AND json_extract(spec, '$.network.transforms.sealed') = ?";
             let resealed = json(&resealed, "spec")?;

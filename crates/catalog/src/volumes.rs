@@ -17,7 +17,7 @@ use crate::connection::{Columns, integer, word};
 use crate::id_prefix::prefixes;
 use crate::limits::VOLUMES_MAX;
 use crate::page_query::PageQuery;
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError, Page, PageRequest};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Catalog {
     /// Stores the intent to create a volume. The snapshot that it is created from cannot be removed until it exists.
     pub async fn insert_volume(&self, tenant: &TenantId, volume: Volume) -> Result<(), CatalogError> {
         let tenant = tenant.clone();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             refuse_too_many(connection, &tenant)?;
             if let Some(taken) = find_by_name(connection, &tenant, volume.name.as_str())? {
                 return Err(CatalogError::VolumeNameTaken { existing: taken.volume.id });
@@ -48,7 +48,7 @@ impl Catalog {
     /// Records that the operation on a volume is complete.
     pub async fn settle_volume(&self, id: &VolumeId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| set_state(connection, &id, VolumeState::Ready, None))
+        self.write(WriteMode::UPKEEP, move |connection| set_state(connection, &id, VolumeState::Ready, None))
             .await
     }
 
@@ -60,7 +60,7 @@ impl Catalog {
         with_snapshots: bool,
     ) -> Result<Vec<VolumeSnapshotId>, CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let row = match find(connection, &tenant, &id)?.ok_or_else(|| unknown(id.as_str()))? {
                 // An earlier removal did not complete: return what is left.
                 row if row.volume.state == VolumeState::Removing => {
@@ -101,7 +101,7 @@ impl Catalog {
             Ok(id.clone())
         };
         let after = move |id: &VolumeId| tokens.volumes.forget(id);
-        self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
+        self.inner.writer.write_then(WriteMode::UPKEEP, work, after).await.map(drop)
     }
 
     /// Stores the intent to restore a volume to one of its snapshots. Sandboxes that mount it must have no processes.
@@ -112,7 +112,7 @@ impl Catalog {
         snapshot: &VolumeSnapshotId,
     ) -> Result<(), CatalogError> {
         let (tenant, id, snapshot) = (tenant.clone(), id.clone(), snapshot.clone());
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let row = find_at_rest(connection, &tenant, &id)?;
             let found = snapshots::find_ready(connection, &tenant, &snapshot)?;
             if found.volume != id {

@@ -4,7 +4,7 @@ use burrow_model::{ImageId, SandboxId, TenantId};
 use rusqlite::{Connection, Row, params};
 
 use crate::connection::{Columns, integer};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 /// Pre-created resources, under the id of their future sandbox.
@@ -21,7 +21,7 @@ pub struct WarmRow {
 impl Catalog {
     /// Records what is about to be created, in one commit.
     pub async fn insert_warm(&self, rows: Vec<WarmRow>) -> Result<(), CatalogError> {
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let mut statement = connection.prepare_cached(
                 "INSERT INTO warm_pool (id, tenant, image, disk_bytes, made_ms) VALUES (?, ?, ?, ?, ?)",
             )?;
@@ -51,7 +51,7 @@ impl Catalog {
     /// Removes the row of resources that have been removed. Does nothing if the id is unknown.
     pub async fn delete_warm(&self, id: &SandboxId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| take(connection, &id)).await
+        self.write(WriteMode::UPKEEP, move |connection| take(connection, &id)).await
     }
 }
 

@@ -31,7 +31,7 @@ const BATCH_MAX: usize = 64;
 
 /// How a job is treated when the disk is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum DiskFullPolicy {
     /// It adds something new, and is refused.
     Growth,
     /// It removes something, or records something that has already happened: it may use the reserve.
@@ -48,16 +48,18 @@ pub(crate) enum Durability {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
-    pub(crate) need: Need,
+pub(crate) struct WriteMode {
+    pub(crate) need: DiskFullPolicy,
     pub(crate) durability: Durability,
 }
 
-impl Manner {
-    pub(crate) const GROWTH: Self = Self { need: Need::Growth, durability: Durability::Power };
-    pub(crate) const UPKEEP: Self = Self { need: Need::Upkeep, durability: Durability::Power };
-    pub(crate) const LIGHT_GROWTH: Self = Self { need: Need::Growth, durability: Durability::Process };
-    pub(crate) const LIGHT_UPKEEP: Self = Self { need: Need::Upkeep, durability: Durability::Process };
+impl WriteMode {
+    pub(crate) const GROWTH: Self = Self { need: DiskFullPolicy::Growth, durability: Durability::Power };
+    pub(crate) const UPKEEP: Self = Self { need: DiskFullPolicy::Upkeep, durability: Durability::Power };
+    pub(crate) const LIGHT_GROWTH: Self =
+        Self { need: DiskFullPolicy::Growth, durability: Durability::Process };
+    pub(crate) const LIGHT_UPKEEP: Self =
+        Self { need: DiskFullPolicy::Upkeep, durability: Durability::Process };
 }
 
 /// The handle to the thread. Dropping it lets the thread finish the queued jobs, and waits for that.
@@ -83,7 +85,7 @@ impl Writer {
 
     /// Runs `work` in a transaction and returns after the commit. Dropping the future before the job is queued cancels the
     /// job; dropping it later does not.
-    pub(crate) async fn write<T, F>(&self, manner: Manner, work: F) -> Result<T, CatalogError>
+    pub(crate) async fn write<T, F>(&self, manner: WriteMode, work: F) -> Result<T, CatalogError>
     where
         T: Send + 'static,
         F: Fn(&Connection) -> Result<T, CatalogError> + Send + 'static,
@@ -94,7 +96,7 @@ impl Writer {
     /// Like [`Writer::write`]; `after` runs on the writer's thread after the commit and before the answer.
     pub(crate) async fn write_then<T, F, A>(
         &self,
-        manner: Manner,
+        manner: WriteMode,
         work: F,
         after: A,
     ) -> Result<T, CatalogError>
@@ -115,7 +117,7 @@ impl Writer {
         F: Fn(&Connection) -> Result<(), CatalogError> + Send + 'static,
     {
         let (reply, _) = oneshot::channel();
-        let manner = Manner::LIGHT_GROWTH;
+        let manner = WriteMode::LIGHT_GROWTH;
         let job = Task { manner, work, after: |_: &()| (), result: None, reply };
         if let Some(queue) = &self.queue {
             // If the queue is full, the writer has more important work.
@@ -179,7 +181,7 @@ enum Verdict {
 }
 
 trait Job: Send {
-    fn manner(&self) -> Manner;
+    fn manner(&self) -> WriteMode;
     fn attempt(&mut self, connection: &Connection) -> Verdict;
     fn fail(&mut self, error: CatalogError);
     /// Called once, after the commit or the failure.
@@ -187,7 +189,7 @@ trait Job: Send {
 }
 
 struct Task<T, F, A> {
-    manner: Manner,
+    manner: WriteMode,
     work: F,
     after: A,
     result: Option<Result<T, CatalogError>>,
@@ -200,7 +202,7 @@ where
     F: Fn(&Connection) -> Result<T, CatalogError> + Send,
     A: FnOnce(&T) + Send,
 {
-    fn manner(&self) -> Manner {
+    fn manner(&self) -> WriteMode {
         self.manner
     }
 
@@ -293,7 +295,7 @@ impl WriterThread {
             return batch;
         }
         let (growth, upkeep): (Vec<_>, Vec<_>) =
-            batch.into_iter().partition(|job| job.manner().need == Need::Growth);
+            batch.into_iter().partition(|job| job.manner().need == DiskFullPolicy::Growth);
         for mut job in growth {
             job.fail(CatalogError::Full);
             job.answer();
@@ -306,7 +308,7 @@ impl WriterThread {
         if let Err(error) = self.commit(std::slice::from_mut(&mut job)) {
             let error = self.judged(error);
             let full = matches!(error, CatalogError::Full);
-            if full && need == Need::Upkeep && self.reserve.as_mut().is_some_and(Reserve::release) {
+            if full && need == DiskFullPolicy::Upkeep && self.reserve.as_mut().is_some_and(Reserve::release) {
                 if let Err(error) = self.commit(std::slice::from_mut(&mut job)) {
                     job.fail(self.judged(error));
                 }
@@ -391,7 +393,7 @@ mod tests {
         }
 
         async fn insert(&self, x: i64) -> Result<(), CatalogError> {
-            self.writer.write(Manner::GROWTH, move |connection| insert(connection, x)).await
+            self.writer.write(WriteMode::GROWTH, move |connection| insert(connection, x)).await
         }
 
         /// Pauses the writer until the sender is dropped, so that jobs sent in the meantime share a batch.
@@ -422,7 +424,7 @@ mod tests {
         let outside = bench.path.clone();
         let jobs = (0..8).map(|x| {
             let outside = outside.clone();
-            bench.writer.write(Manner::GROWTH, move |connection| {
+            bench.writer.write(WriteMode::GROWTH, move |connection| {
                 insert(connection, x)?;
                 let outside = Connection::open(&outside)?;
                 Ok((count(connection), count(&outside)))
@@ -449,7 +451,7 @@ mod tests {
         let bench = Bench::new();
         bench.insert(1).await.unwrap();
         let release = bench.hold();
-        let failing = bench.writer.write(Manner::GROWTH, |connection| {
+        let failing = bench.writer.write(WriteMode::GROWTH, |connection| {
             insert(connection, 2)?;
             insert(connection, 1)
         });
@@ -466,7 +468,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_returned_as_an_error_and_the_thread_continues() {
         let bench = Bench::new();
-        let panicking = bench.writer.write(Manner::GROWTH, |connection| -> Result<(), CatalogError> {
+        let panicking = bench.writer.write(WriteMode::GROWTH, |connection| -> Result<(), CatalogError> {
             insert(connection, 1)?;
             panic!("on purpose");
         });
@@ -496,7 +498,7 @@ mod tests {
         let release = bench.hold();
         let (ran, running) = blocking::channel();
         let job = bench.writer.write_then(
-            Manner::GROWTH,
+            WriteMode::GROWTH,
             |connection| insert(connection, 1),
             move |()| ran.send(()).unwrap(),
         );

@@ -34,7 +34,7 @@ use twox_hash::XxHash3_128;
 use crate::{DiskError, Dump, step};
 use recent::Stamp;
 
-pub(crate) use recent::Recent;
+pub(crate) use recent::RecentlyVerified;
 
 /// The format this version writes. It reads this one and all earlier ones.
 const FORMAT: u32 = 1;
@@ -135,7 +135,7 @@ pub(crate) fn seal(
     id: &DumpId,
     about: &str,
     disk: &dyn Disk,
-    recent: &Recent,
+    recent: &RecentlyVerified,
 ) -> Result<u64, DiskError> {
     let (from, to) = (staged(folder, id), folder.join(id.as_str()));
     if let Some(sealed) = DumpFolder::open(id, &to)? {
@@ -168,7 +168,7 @@ pub(crate) fn evict(folder: &Path, id: &DumpId) -> Result<(), DiskError> {
 
 /// Returns a sealed dump, verified. If it was verified recently and is unchanged, only its metadata is checked, and the
 /// kernel starts to read it from disk.
-pub(crate) fn open(folder: &Path, id: &DumpId, recent: &Recent) -> Result<Dump, DiskError> {
+pub(crate) fn open(folder: &Path, id: &DumpId, recent: &RecentlyVerified) -> Result<Dump, DiskError> {
     let path = folder.join(id.as_str());
     let dump = DumpFolder::open(id, &path)?.ok_or_else(|| DiskError::DumpNotFound { dump: id.clone() })?;
     let (about, bytes) = dump.verify(recent)?;
@@ -260,7 +260,7 @@ impl<'a> DumpFolder<'a> {
     }
 
     /// Compares every file with the manifest, and returns the description of the dump and its size in bytes.
-    fn verify(&self, recent: &Recent) -> Result<(String, u64), DiskError> {
+    fn verify(&self, recent: &RecentlyVerified) -> Result<(String, u64), DiskError> {
         let manifest = self.read_manifest()?;
         if manifest.dump.as_ref().is_some_and(|dump| dump != self.id) {
             return Err(self.damaged(MANIFEST, "is that of another dump, which was put in its place"));

@@ -5,16 +5,18 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use burrow_model::{Changes, DumpId, FailMode, Fault, ImageId, SandboxId, SnapshotId};
 
-use crate::{Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space, Times, Tree};
+use crate::{
+    Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space, TimeComparison, Tree,
+};
 
 /// Passes calls to `inner`; one of the calls that change something fails.
 #[derive(Debug)]
-pub struct Faulty<V> {
+pub struct FaultyDisks<V> {
     pub inner: V,
     fault: Fault,
 }
 
-impl<V> Faulty<V> {
+impl<V> FaultyDisks<V> {
     pub fn new(inner: V, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
@@ -36,7 +38,7 @@ impl<V> Faulty<V> {
 }
 
 #[async_trait]
-impl<V: Disks> Disks for Faulty<V> {
+impl<V: Disks> Disks for FaultyDisks<V> {
     async fn stage(&self, disk: DiskId, from: Option<DiskId>) -> Result<PathBuf, DiskError> {
         self.change(self.inner.stage(disk, from)).await
     }
@@ -109,7 +111,7 @@ impl<V: Disks> Disks for Faulty<V> {
         self.inner.changes(from, to, image, paths_max, effort).await
     }
 
-    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, DiskError> {
+    async fn compare(&self, old: &Tree, new: &Tree, times: TimeComparison) -> Result<Comparison, DiskError> {
         self.inner.compare(old, new, times).await
     }
 
@@ -141,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_chosen_call_fails_and_reading_is_not_counted() {
-        let faulty = Faulty::new(Sim::default(), 1, FailMode::BeforeActing);
+        let faulty = FaultyDisks::new(Sim::default(), 1, FailMode::BeforeActing);
         let image = ImageId::generate();
         faulty.stage((&image).into(), None).await.unwrap();
         faulty.inventory().await.unwrap();
@@ -154,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_before_acting_changes_nothing_and_one_after_has_done_the_work() {
         for (fails, staged) in [(FailMode::BeforeActing, 0), (FailMode::AfterActing, 1)] {
-            let faulty = Faulty::new(Sim::default(), 0, fails);
+            let faulty = FaultyDisks::new(Sim::default(), 0, fails);
             let answer = faulty.stage((&ImageId::generate()).into(), None).await;
             assert!(matches!(answer, Err(DiskError::Injected)));
             assert_eq!(faulty.inventory().await.unwrap().staged.len(), staged);

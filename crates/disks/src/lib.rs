@@ -38,7 +38,7 @@ use async_trait::async_trait;
 use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId, VolumeId, VolumeSnapshotId};
 
 pub use dump::MANIFEST as DUMP_MANIFEST;
-pub use shift::{Shifted, shift_attribute, shift_owners, unshift_attribute};
+pub use shift::{ShiftReport, shift_attribute, shift_owners, unshift_attribute};
 
 /// Host uid of root inside every sandbox; the next 65,535 follow.
 pub const UID_SHIFT: u32 = 100_000;
@@ -144,7 +144,7 @@ pub trait Disks: fmt::Debug + Send + Sync {
     /// Content, file type, owner, mode and attributes count as changes; times count only if `times` says so. A rename is reported
     /// as one deletion and one addition, and a changed file is reported under each of its names. [`ChangeKind::Changed`] means
     /// that the file was written to; its content may still be the same.
-    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, DiskError>;
+    async fn compare(&self, old: &Tree, new: &Tree, times: TimeComparison) -> Result<Comparison, DiskError>;
 
     /// Returns all names of the file at `path`, including `path` itself. Returns none for a directory or a missing path.
     async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, DiskError>;
@@ -261,7 +261,7 @@ impl From<&Tree> for DiskId {
 
 /// Whether a file counts as changed if only its modification time differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Times {
+pub enum TimeComparison {
     Ignored,
     Count,
 }

@@ -30,7 +30,7 @@ const ACCESS_LISTS: [&CStr; 2] = [c"system.posix_acl_access", c"system.posix_acl
 
 /// What the tree contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shifted {
+pub struct ShiftReport {
     pub entries: u64,
     pub devices_removed: u64,
     /// Disk space of all files, each counted once.
@@ -38,9 +38,9 @@ pub struct Shifted {
 }
 
 /// Shifts the owners of `root` and all below it by `by`.
-pub fn shift_owners(root: &Path, by: u32) -> Result<Shifted, DiskError> {
+pub fn shift_owners(root: &Path, by: u32) -> Result<ShiftReport, DiskError> {
     let mut walk =
-        Walk { by, device: 0, seen: HashSet::new(), path: root.to_owned(), found: Shifted::default() };
+        Walk { by, device: 0, seen: HashSet::new(), path: root.to_owned(), found: ShiftReport::default() };
     let result = walk.start(root);
     result.map_err(|source| DiskError::Step {
         step: "shift the owner of",
@@ -58,7 +58,7 @@ struct Walk {
     seen: HashSet<u64>,
     /// The present position, for error messages.
     path: PathBuf,
-    found: Shifted,
+    found: ShiftReport,
 }
 
 impl Walk {

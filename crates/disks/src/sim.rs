@@ -17,10 +17,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use burrow_model::{Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
-use crate::dump::{self, NoDisk, Recent};
+use crate::dump::{self, NoDisk, RecentlyVerified};
 use crate::{
-    ChangedPath, Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space, Times, Tree,
-    step,
+    ChangedPath, Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space,
+    TimeComparison, Tree, step,
 };
 
 /// The default size of the simulated pool.
@@ -511,7 +511,7 @@ impl Disks for Sim {
     }
 
     /// In a folder: what a walk of both trees finds.
-    async fn compare(&self, old: &Tree, new: &Tree, _: Times) -> Result<Comparison, DiskError> {
+    async fn compare(&self, old: &Tree, new: &Tree, _: TimeComparison) -> Result<Comparison, DiskError> {
         let mut trees = Vec::new();
         for tree in [old, new] {
             let disk = tree.into();
@@ -542,11 +542,11 @@ impl Disks for Sim {
 
     async fn seal_dump(&self, id: &DumpId, about: &str, _: bool) -> Result<u64, DiskError> {
         let _state = self.state();
-        dump::seal(&self.dumps.path, id, about, &NoDisk, &Recent::never())
+        dump::seal(&self.dumps.path, id, about, &NoDisk, &RecentlyVerified::never())
     }
 
     async fn open_dump(&self, id: &DumpId) -> Result<Dump, DiskError> {
-        dump::open(&self.dumps.path, id, &Recent::never())
+        dump::open(&self.dumps.path, id, &RecentlyVerified::never())
     }
 
     async fn remove_dump(&self, id: &DumpId) -> Result<(), DiskError> {

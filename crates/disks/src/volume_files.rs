@@ -114,7 +114,7 @@ pub enum VolumeFileError {
 
 /// A new file whose content is being received. It has no name yet: if it is dropped, or after a crash, nothing is left.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingFile {
     file: File,
     folder: OwnedFd,
     path: Parts,
@@ -232,7 +232,7 @@ impl VolumeFiles {
 
     /// Starts a file that will be at `path`, replacing an existing file; with `parents`, missing directories above it are
     /// created.
-    pub fn begin(&self, path: &str, parents: bool) -> Result<Incoming, VolumeFileError> {
+    pub fn begin(&self, path: &str, parents: bool) -> Result<IncomingFile, VolumeFileError> {
         let path = Parts::of(path)?;
         let above = path.above().ok_or_else(|| VolumeFileError::NotFile { path: path.shown() })?;
         if parents {
@@ -242,13 +242,13 @@ impl VolumeFiles {
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         let file = openat(&folder, ".", flags, Mode::from_raw_mode(0o600));
         let file = file.map_err(|error| failed("make", &path.shown())(error.into()))?.into();
-        Ok(Incoming { file, folder, path })
+        Ok(IncomingFile { file, folder, path })
     }
 
     /// Puts a file whose content is complete at its path, durably.
-    pub fn finish(&self, incoming: Incoming, owner: Ownership) -> Result<VolumeEntry, VolumeFileError> {
+    pub fn finish(&self, incoming: IncomingFile, owner: Ownership) -> Result<VolumeEntry, VolumeFileError> {
         let owner = owner.checked()?;
-        let Incoming { file, folder, path } = incoming;
+        let IncomingFile { file, folder, path } = incoming;
         let Some(name) = path.name() else { return Err(VolumeFileError::NotFile { path: path.shown() }) };
         if let Some(there) = look(&folder, &text(name)?).map_err(failed("inspect", &path.shown()))?
             && kind(&there) == FileType::Directory
@@ -343,7 +343,7 @@ impl VolumeFiles {
     }
 }
 
-impl Incoming {
+impl IncomingFile {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), VolumeFileError> {
         self.file.write_all(bytes).map_err(failed("write", &self.path.shown()))
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::response::{IntoResponse, Response};
 use burrow_api::ErrorCode;
-use burrow_catalog::{Begun, CatalogError, Idempotency};
+use burrow_catalog::{CatalogError, Idempotency, IdempotencyState};
 use burrow_model::TenantId;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -79,21 +79,23 @@ impl IdempotentRequests {
     }
 
     /// Looks up a request in memory. If it is unknown, adds it to the list if it `begins`.
-    fn look_up(&self, tenant: &TenantId, given: &Idempotency, scope: &str, begins: bool) -> Begun {
+    fn look_up(&self, tenant: &TenantId, given: &Idempotency, scope: &str, begins: bool) -> IdempotencyState {
         match self.list().entry((tenant.clone(), given.key.clone())) {
             Entry::Occupied(entry) => match entry.get() {
-                known if known.route != scope || known.body_hash != given.body_hash => Begun::Mismatch,
-                RequestRecord { reply: Some((status, body)), .. } => {
-                    Begun::Done { status: *status, body: body.clone() }
+                known if known.route != scope || known.body_hash != given.body_hash => {
+                    IdempotencyState::Mismatch
                 }
-                RequestRecord { reply: None, .. } => Begun::InFlight,
+                RequestRecord { reply: Some((status, body)), .. } => {
+                    IdempotencyState::Done { status: *status, body: body.clone() }
+                }
+                RequestRecord { reply: None, .. } => IdempotencyState::InFlight,
             },
             Entry::Vacant(entry) => {
                 if begins {
                     let (route, body_hash) = (scope.to_owned(), given.body_hash);
                     entry.insert(RequestRecord { route, body_hash, reply: None });
                 }
-                Begun::Fresh
+                IdempotencyState::Fresh
             }
         }
     }
@@ -182,17 +184,17 @@ fn warn_unless(settled: Result<(), CatalogError>) {
 }
 
 /// The response to a repeated request; `None` for a new one.
-fn repeated(found: Begun) -> Result<Option<IdempotentResponse>, ApiError> {
+fn repeated(found: IdempotencyState) -> Result<Option<IdempotentResponse>, ApiError> {
     match found {
-        Begun::Fresh => Ok(None),
-        Begun::Done { status, body } => {
+        IdempotencyState::Fresh => Ok(None),
+        IdempotencyState::Done { status, body } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
             Ok(Some(IdempotentResponse { status, body, kept: None }))
         }
-        Begun::InFlight => {
+        IdempotencyState::InFlight => {
             let message = "a request with the same `Idempotency-Key` is in progress";
             Err(ApiError::new(ErrorCode::IdempotencyInFlight, message).hint("try again shortly"))
         }
-        Begun::Mismatch => Err(CatalogError::IdempotencyMismatch.into()),
+        IdempotencyState::Mismatch => Err(CatalogError::IdempotencyMismatch.into()),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use burrow_portable::{
-    Ancestor, Base, Entry, ExportKey, Extent, Header, Image, Kind, Lineage, Meta, Needs, Options,
+    Ancestor, Base, Entry, ExportKey, Extent, Header, HostRequirements, Image, Kind, Lineage, Meta, Options,
     PortableError, Processes, Section, Time, TreePath, Writer,
 };
 use serde_json::json;
@@ -64,7 +64,7 @@ fn meta() -> Meta {
 fn header() -> Header {
     Header {
         made_by: "burrow 0.1.0".to_owned(),
-        needs: Needs {
+        needs: HostRequirements {
             features: Vec::new(),
             driver: "container".to_owned(),
             processes: Some(Processes { about: r#"{"format":1}"#.to_owned(), signer: None }),

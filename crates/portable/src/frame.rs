@@ -119,19 +119,19 @@ impl FrameHeader {
 
 /// Hashes everything that is read or written through it.
 #[derive(Debug)]
-pub(crate) struct Hashed<T> {
+pub(crate) struct HashingStream<T> {
     pub(crate) inner: T,
     pub(crate) hasher: blake3::Hasher,
     pub(crate) bytes: u64,
 }
 
-impl<T> Hashed<T> {
+impl<T> HashingStream<T> {
     pub(crate) fn new(inner: T) -> Self {
         Self { inner, hasher: blake3::Hasher::new(), bytes: 0 }
     }
 }
 
-impl<R: Read> Hashed<R> {
+impl<R: Read> HashingStream<R> {
     /// Fills the buffer. A file that ends before is truncated.
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> Result<(), PortableError> {
         fill(&mut self.inner, buffer)?;
@@ -141,7 +141,7 @@ impl<R: Read> Hashed<R> {
     }
 }
 
-impl<W: Write> Hashed<W> {
+impl<W: Write> HashingStream<W> {
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), PortableError> {
         self.inner.write_all(bytes).map_err(|source| PortableError::Write { source })?;
         self.hasher.update(bytes);

@@ -22,7 +22,7 @@ pub(crate) const IDENTITIES_MAX: usize = 64;
 pub struct Header {
     /// The program that wrote it, for users.
     pub made_by: String,
-    pub needs: Needs,
+    pub needs: HostRequirements,
     pub lineage: Lineage,
     /// The specification of the sandbox, without network rules and names of secrets.
     pub spec: Value,
@@ -33,7 +33,7 @@ pub struct Header {
 
 /// The requirements for a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Needs {
+pub struct HostRequirements {
     /// Features beyond this version of the format that a reader must support.
     #[serde(default)]
     pub features: Vec<String>,
@@ -109,7 +109,7 @@ impl Header {
     pub(crate) fn read(json: &[u8]) -> Result<Self, PortableError> {
         /// The fields that show whether the others can be understood.
         #[derive(Deserialize)]
-        struct First {
+        struct RequiredFeatures {
             needs: Features,
         }
         #[derive(Deserialize)]
@@ -118,7 +118,7 @@ impl Header {
             features: Vec<String>,
         }
         let unreadable = |error| PortableError::refused(format!("its header is unreadable: {error}"));
-        let First { needs } = serde_json::from_slice(json).map_err(unreadable)?;
+        let RequiredFeatures { needs } = serde_json::from_slice(json).map_err(unreadable)?;
         if let Some(feature) = needs.features.iter().find(|feature| !FEATURES.contains(&feature.as_str())) {
             return Err(PortableError::UnknownFeature { feature: crate::error::shown(feature.as_bytes()) });
         }

@@ -27,7 +27,7 @@ mod writer;
 
 pub use entry::{Entry, Extent, Kind, Meta, PATH_BYTES_MAX, Time, TreePath};
 pub use error::PortableError;
-pub use header::{Ancestor, Base, Header, Image, Lineage, Needs, Processes};
+pub use header::{Ancestor, Base, Header, HostRequirements, Image, Lineage, Processes};
 pub use reader::{Item, Limits, Reader, Sink, VerifiedFile};
 pub use signing::{ExportKey, PublicKey, Signature};
 pub use writer::{Options, Summary, Writer};

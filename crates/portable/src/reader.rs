@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use crate::entry::{Entry, Kind, TreePath};
-use crate::frame::{Compression, END, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Hashed, fill};
+use crate::frame::{Compression, END, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HashingStream, fill};
 use crate::writer::Manifest;
 use crate::{FORMAT_VERSION, Header, Identity, MAGIC, PortableError, Section, Signature};
 
@@ -54,7 +54,7 @@ pub trait Sink {
 
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: Hashed<R>,
+    input: HashingStream<R>,
     limits: Limits,
     root: blake3::Hasher,
     frames: u64,
@@ -91,7 +91,7 @@ impl<R: Read> Reader<R> {
     /// Reads up to the header, which contains the requirements for the rest.
     pub fn open(input: R, limits: Limits) -> Result<(Header, Self), PortableError> {
         let mut reader = Self {
-            input: Hashed::new(input),
+            input: HashingStream::new(input),
             limits,
             root: blake3::Hasher::new(),
             frames: 0,

@@ -10,7 +10,7 @@ use crate::{
     CHUNK_BYTES, Entry, ExportKey, Extent, Identity, Kind, Limits, Options, PublicKey, Reader, Section,
     Signature, TreePath, Writer,
 };
-use sample::{Content, Kept, file, header, meta, read_all, written};
+use sample::{Content, KeptFile, file, header, meta, read_all, written};
 
 #[test]
 fn a_file_is_read_as_it_was_written() {
@@ -160,7 +160,7 @@ proptest! {
         entries.sort_by(|a, b| a.0.path.cmp(&b.0.path));
         let tree = vec![(Section::Files, entries)];
         let (bytes, _) = written(&header(), &tree);
-        let Kept { found, .. } = read_all(&bytes).unwrap();
+        let KeptFile { found, .. } = read_all(&bytes).unwrap();
         prop_assert_eq!(found, tree);
     }
 

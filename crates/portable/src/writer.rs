@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chunks::{FinishedFrame, Job, SeenChunks, Workers};
 use crate::entry::{EXTENTS_MAX, Entry, Extent, Kind, TreePath};
-use crate::frame::{Compression, END, FrameHeader, FrameKind, Hashed};
+use crate::frame::{Compression, END, FrameHeader, FrameKind, HashingStream};
 use crate::{CHUNK_BYTES, FORMAT_VERSION, Header, Identity, MAGIC, PortableError, Section, Signature};
 
 /// A file with more content than this has its own chunks.
@@ -57,7 +57,7 @@ pub(crate) struct Manifest {
 
 #[derive(Debug)]
 pub struct Writer<W: Write> {
-    out: Hashed<W>,
+    out: HashingStream<W>,
     workers: Workers,
     seen: SeenChunks,
     root: blake3::Hasher,
@@ -77,7 +77,7 @@ impl<W: Write> Writer<W> {
     pub fn begin(out: W, header: &Header, options: Options) -> Result<Self, PortableError> {
         let seen = SeenChunks::default();
         let workers = Workers::start(options.threads, options.level, &seen)?;
-        let mut out = Hashed::new(out);
+        let mut out = HashingStream::new(out);
         out.put(&MAGIC)?;
         out.put(&FORMAT_VERSION.to_le_bytes())?;
         let mut writer = Self {

@@ -137,7 +137,7 @@ fn carry_out(
             let Some(opened) = folders.live.open_at(path, OFlags::PATH)? else {
                 return Err(io::ErrorKind::NotFound.into());
             };
-            set_attributes(&opened, node, Known::Old)
+            set_attributes(&opened, node, FileAge::Old)
         }
         Action::Link { to, .. } => {
             let Some(first) = folders.live.open_at(to, OFlags::PATH)? else {
@@ -171,7 +171,7 @@ fn put(
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(folder, name, flags, Mode::empty())?;
-        return set_attributes(&made, node, Known::New);
+        return set_attributes(&made, node, FileAge::New);
     }
     if let Some(source) = source_of(content, sources)?
         && in_place::renew(folder, name, node, &source)?
@@ -201,7 +201,7 @@ fn make(
             let mut made = File::from(rustix::fs::openat(folder, passing, flags, Mode::RUSR | Mode::WUSR)?);
             fill(&mut made, content, sources)?;
             let made = OwnedFd::from(made);
-            set_attributes(&made, node, Known::New)?;
+            set_attributes(&made, node, FileAge::New)?;
             return set_times(made.as_fd(), b"", node);
         }
         Kind::Link { target } => rustix::fs::symlinkat(&**target, folder, passing)?,
@@ -216,7 +216,7 @@ fn make(
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = rustix::fs::openat(folder, passing, flags, Mode::empty())?;
-    set_attributes(&made, node, Known::New)?;
+    set_attributes(&made, node, FileAge::New)?;
     set_times(folder, passing.as_bytes(), node)
 }
 
@@ -271,12 +271,12 @@ fn source_of(content: &Content, sources: Sources<'_>) -> io::Result<Option<File>
 
 /// Whether the existing file may have attributes that must be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum FileAge {
     New,
     Old,
 }
 
-pub(crate) fn set_attributes(opened: &OwnedFd, node: &Node, known: Known) -> io::Result<()> {
+pub(crate) fn set_attributes(opened: &OwnedFd, node: &Node, known: FileAge) -> io::Result<()> {
     let owner = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
     rustix::fs::chownat(opened, "", owner.0, owner.1, AtFlags::EMPTY_PATH)?;
     // A file that was opened with `O_PATH` is changed through this name, which leads to nothing else.
@@ -285,7 +285,7 @@ pub(crate) fn set_attributes(opened: &OwnedFd, node: &Node, known: Known) -> io:
         // After the owner, because changing the owner clears bits.
         rustix::fs::chmod(&*path, Mode::from_raw_mode(node.mode))?;
     }
-    if known == Known::Old {
+    if known == FileAge::Old {
         let mut names = vec![0; 64 << 10];
         let length = match rustix::fs::listxattr(&*path, &mut *names) {
             Ok(length) => length,

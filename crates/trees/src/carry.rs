@@ -61,7 +61,7 @@ pub struct Bounds {
 
 /// The result of receiving a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceiveReport {
     pub records: u64,
     pub bytes: u64,
     pub length: u64,
@@ -162,8 +162,9 @@ pub fn receive(
     input: &mut dyn Read,
     bounds: Bounds,
     adjust: &mut Adjust<'_>,
-) -> Result<Received, TreeError> {
-    let mut receiver = Receiver { live, staging, bounds, received: Received::default(), folders: Vec::new() };
+) -> Result<ReceiveReport, TreeError> {
+    let mut receiver =
+        Receiver { live, staging, bounds, received: ReceiveReport::default(), folders: Vec::new() };
     let done = receiver.run(input, adjust);
     let _ = rustix::fs::unlinkat(&staging.fd, STAGED, AtFlags::empty());
     done?;
@@ -174,7 +175,7 @@ struct Receiver<'a> {
     live: &'a Root,
     staging: &'a Root,
     bounds: Bounds,
-    received: Received,
+    received: ReceiveReport,
     /// Directories that were created; their times are set last.
     folders: Vec<Action>,
 }

@@ -13,12 +13,12 @@ pub struct Difference {
     pub old: Option<Node>,
     /// `None`: it no longer exists.
     pub new: Option<Node>,
-    pub what: What,
+    pub what: DifferenceKinds,
 }
 
 /// The kinds of differences; all false if it exists on one side only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct What {
+pub struct DifferenceKinds {
     /// The kind of file, for example a file instead of a directory.
     pub kind: bool,
     /// A file's bytes.
@@ -30,7 +30,7 @@ pub struct What {
     pub attributes: bool,
 }
 
-impl What {
+impl DifferenceKinds {
     pub fn is_nothing(self) -> bool {
         self == Self::default()
     }
@@ -50,14 +50,14 @@ pub fn compare(old: &Root, new: &Root, paths: &BTreeSet<Vec<u8>>) -> Result<Vec<
                 }
                 what
             }
-            (None, Some(_)) | (Some(_), None) => What::default(),
+            (None, Some(_)) | (Some(_), None) => DifferenceKinds::default(),
         };
         found.push(Difference { path: path.clone(), old: before, new: after, what });
     }
     Ok(found)
 }
 
-fn differs(old: (&Root, &Node), new: (&Root, &Node), path: &[u8]) -> Result<What, TreeError> {
+fn differs(old: (&Root, &Node), new: (&Root, &Node), path: &[u8]) -> Result<DifferenceKinds, TreeError> {
     let (before, after) = (old.1, new.1);
     let same_kind = std::mem::discriminant(&before.kind) == std::mem::discriminant(&after.kind);
     let content = match (before.is_file() && after.is_file(), before.bytes() == after.bytes()) {
@@ -65,7 +65,7 @@ fn differs(old: (&Root, &Node), new: (&Root, &Node), path: &[u8]) -> Result<What
         (true, false) => true,
         (true, true) => !is_same_content(old.0, new.0, path, path)?,
     };
-    Ok(What {
+    Ok(DifferenceKinds {
         kind: !same_kind,
         content,
         target: same_kind && !before.is_file() && before.kind != after.kind,
@@ -118,7 +118,7 @@ mod tests {
         let shown: Vec<String> = found
             .iter()
             .map(|difference| {
-                let What { kind, content, target, mode, owner, attributes } = difference.what;
+                let DifferenceKinds { kind, content, target, mode, owner, attributes } = difference.what;
                 let flags = [(kind, 'k'), (content, 'c'), (target, 't'), (owner, 'o'), (attributes, 'x')];
                 let mut shown: String = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
                 // A directory has another mode than the file that it replaced.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
-use crate::apply::{Known, set_attributes, set_times};
+use crate::apply::{FileAge, set_attributes, set_times};
 use crate::{Kind, Node};
 
 /// `F_SETSIG`, which is missing in the libc crate.
@@ -44,7 +44,7 @@ pub(crate) fn renew(folder: BorrowedFd<'_>, name: &[u8], node: &Node, source: &F
     let mode = found.st_mode & 0o7777;
     let plain = (found.st_uid, found.st_gid, mode) == (node.uid, node.gid, node.mode) && mode & SET_ID == 0;
     if !plain || !node.attributes.is_empty() || has_attributes(&opened) {
-        set_attributes(&opened, node, Known::Old)?;
+        set_attributes(&opened, node, FileAge::Old)?;
     }
     set_times(opened.as_fd(), b"", node)?;
     Ok(true)

@@ -27,7 +27,7 @@ pub struct Bounds {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Became {
+pub enum NameChange {
     Added,
     Changed,
     Deleted,
@@ -35,7 +35,7 @@ pub enum Became {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    pub found: BTreeMap<Vec<u8>, Became>,
+    pub found: BTreeMap<Vec<u8>, NameChange>,
     /// There are more names than the limits allow.
     pub more: bool,
 }
@@ -81,7 +81,7 @@ struct Side<'a> {
 
 /// The metadata of a name that a walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Glance {
+struct NameMetadata {
     kind: FileType,
     inode: u64,
     links: u32,
@@ -98,7 +98,7 @@ impl<'a> Side<'a> {
     }
 
     /// The content of a directory, without devices.
-    fn list(&self, folder: &[u8]) -> Result<BTreeMap<Vec<u8>, Glance>, TreeError> {
+    fn list(&self, folder: &[u8]) -> Result<BTreeMap<Vec<u8>, NameMetadata>, TreeError> {
         let mut found = BTreeMap::new();
         let opened = self.root.open_at(folder, OFlags::RDONLY | OFlags::DIRECTORY);
         let Some(opened) = opened.map_err(step("list", folder))? else { return Ok(found) };
@@ -116,13 +116,13 @@ impl<'a> Side<'a> {
         Ok(found)
     }
 
-    fn note(&mut self, path: &[u8], glance: &Glance) {
+    fn note(&mut self, path: &[u8], glance: &NameMetadata) {
         if glance.links > 1 && glance.kind != FileType::Directory {
             self.names.entry(glance.inode).or_default().push(path.to_vec());
         }
     }
 
-    fn touch(&mut self, glance: &Glance) {
+    fn touch(&mut self, glance: &NameMetadata) {
         if glance.links > 1 && glance.kind != FileType::Directory {
             self.touched.insert(glance.inode);
         }
@@ -158,7 +158,7 @@ impl Walk<'_> {
     }
 
     /// A name on both sides; returns whether both are directories.
-    fn both(&mut self, path: &[u8], before: &Glance, after: &Glance) -> Result<bool, TreeError> {
+    fn both(&mut self, path: &[u8], before: &NameMetadata, after: &NameMetadata) -> Result<bool, TreeError> {
         let folders = (before.kind == FileType::Directory, after.kind == FileType::Directory);
         if self.related && before == after {
             return Ok(folders.0);
@@ -181,7 +181,7 @@ impl Walk<'_> {
         if differs {
             self.sides[0].touch(before);
             self.sides[1].touch(after);
-            self.add(path, Became::Changed);
+            self.add(path, NameChange::Changed);
         }
         match folders {
             (true, false) => self.alone(0, path)?,
@@ -192,10 +192,10 @@ impl Walk<'_> {
     }
 
     /// A name on one side only, with everything below it.
-    fn one(&mut self, side: usize, path: &[u8], glance: &Glance) -> Result<(), TreeError> {
+    fn one(&mut self, side: usize, path: &[u8], glance: &NameMetadata) -> Result<(), TreeError> {
         self.sides[side].note(path, glance);
         self.sides[side].touch(glance);
-        self.add(path, if side == 0 { Became::Deleted } else { Became::Added });
+        self.add(path, if side == 0 { NameChange::Deleted } else { NameChange::Added });
         match glance.kind == FileType::Directory {
             true => self.alone(side, path),
             false => Ok(()),
@@ -210,7 +210,7 @@ impl Walk<'_> {
                 let path = join(&folder, &name);
                 self.sides[side].note(&path, &glance);
                 self.sides[side].touch(&glance);
-                self.add(&path, if side == 0 { Became::Deleted } else { Became::Added });
+                self.add(&path, if side == 0 { NameChange::Deleted } else { NameChange::Added });
                 if self.survey.more {
                     return Ok(());
                 }
@@ -222,7 +222,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn add(&mut self, path: &[u8], became: Became) {
+    fn add(&mut self, path: &[u8], became: NameChange) {
         self.bytes += path.len();
         if self.survey.found.len() >= self.bounds.names_max || self.bytes > self.bounds.bytes_max {
             self.survey.more = true;
@@ -238,17 +238,17 @@ impl Walk<'_> {
             let (names, touched) = (std::mem::take(&mut side.names), std::mem::take(&mut side.touched));
             for path in touched.iter().filter_map(|inode| names.get(inode)).flatten() {
                 if !self.survey.found.contains_key(path) {
-                    self.add(path, Became::Changed);
+                    self.add(path, NameChange::Changed);
                 }
             }
         }
     }
 }
 
-fn glance(folder: impl AsFd, name: &[u8]) -> rustix::io::Result<Glance> {
+fn glance(folder: impl AsFd, name: &[u8]) -> rustix::io::Result<NameMetadata> {
     let wanted = StatxFlags::BASIC_STATS;
     let found = rustix::fs::statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-    Ok(Glance {
+    Ok(NameMetadata {
         kind: FileType::from_raw_mode(found.stx_mode.into()),
         inode: found.stx_ino,
         links: found.stx_nlink,
@@ -270,11 +270,11 @@ mod tests {
     const BOUNDS: Bounds = Bounds { names_max: 1000, bytes_max: 1 << 20 };
 
     fn lines(survey: &Survey) -> Vec<String> {
-        let one = |(path, became): (&Vec<u8>, &Became)| {
+        let one = |(path, became): (&Vec<u8>, &NameChange)| {
             let sign = match became {
-                Became::Added => '+',
-                Became::Changed => '~',
-                Became::Deleted => '-',
+                NameChange::Added => '+',
+                NameChange::Changed => '~',
+                NameChange::Deleted => '-',
             };
             format!("{sign}{}", String::from_utf8_lossy(path))
         };

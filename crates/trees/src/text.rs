@@ -39,7 +39,7 @@ pub fn is_text(content: &[u8]) -> bool {
 
 /// The number of added and removed lines, and the hunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unified {
+pub struct UnifiedDiff {
     pub added: u64,
     pub removed: u64,
     /// Hunks, without the two header lines.
@@ -49,7 +49,7 @@ pub struct Unified {
 }
 
 /// The difference of two texts, with hunks up to this many bytes.
-pub fn unified(old: &[u8], new: &[u8], bytes_max: usize) -> Unified {
+pub fn unified(old: &[u8], new: &[u8], bytes_max: usize) -> UnifiedDiff {
     let (before, after) = (lines(old), lines(new));
     let hunks = hunks_of(&before, &after);
     let count = |side: fn(&Hunk) -> &Range<usize>| hunks.iter().map(|hunk| side(hunk).len() as u64).sum();
@@ -65,7 +65,7 @@ pub fn unified(old: &[u8], new: &[u8], bytes_max: usize) -> Unified {
         }
         text.push_str(&shown);
     }
-    Unified { added, removed, hunks: text, cut }
+    UnifiedDiff { added, removed, hunks: text, cut }
 }
 
 /// The three-way merge of texts; `None` if both sides changed the same lines differently and `clash` refuses that.

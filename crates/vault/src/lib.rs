@@ -28,5 +28,5 @@ pub use command::CommandSealer;
 pub use error::VaultError;
 pub use key_file::{KEY_FILE_KEYS_MAX, KeyFile};
 pub use placeholder::placeholder;
-pub use seal::{Kind, Label, Sealed, Vault};
+pub use seal::{Kind, Label, SealedSecret, Vault};
 pub use sealer::{DataKey, Sealer};

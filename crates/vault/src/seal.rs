@@ -38,7 +38,7 @@ pub enum Kind {
 
 /// An encrypted value with its wrapped data key. Stored as JSON.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sealed {
+pub struct SealedSecret {
     /// The id of the key that wrapped the data key.
     pub key: String,
     #[serde(with = "base64")]
@@ -84,7 +84,7 @@ impl Vault {
         self.inner.sealers.iter().any(|sealer| sealer.knows(key_id))
     }
 
-    pub async fn seal(&self, label: &Label<'_>, value: &SecretBytes) -> Result<Sealed, VaultError> {
+    pub async fn seal(&self, label: &Label<'_>, value: &SecretBytes) -> Result<SealedSecret, VaultError> {
         let (wrapped, key) = self.current().await?;
         let mut nonce = vec![0; NONCE_LEN];
         getrandom::fill(&mut nonce).map_err(|_| VaultError::Random)?;
@@ -94,10 +94,10 @@ impl Vault {
         cipher(&key)
             .seal_in_place_append_tag(nonce_of(&nonce)?, aad, &mut text)
             .map_err(|_| label.forged())?;
-        Ok(Sealed { key: self.key_id(), wrapped, nonce, text })
+        Ok(SealedSecret { key: self.key_id(), wrapped, nonce, text })
     }
 
-    pub async fn open(&self, label: &Label<'_>, sealed: &Sealed) -> Result<SecretBytes, VaultError> {
+    pub async fn open(&self, label: &Label<'_>, sealed: &SealedSecret) -> Result<SecretBytes, VaultError> {
         let key = self.unwrap(sealed).await?;
         let mut text = Zeroizing::new(sealed.text.clone());
         let aad = Aad::from(label.bytes());
@@ -118,7 +118,7 @@ impl Vault {
         Ok(current.insert((wrapped, key)).clone())
     }
 
-    async fn unwrap(&self, sealed: &Sealed) -> Result<DataKey, VaultError> {
+    async fn unwrap(&self, sealed: &SealedSecret) -> Result<DataKey, VaultError> {
         let known = self.known().iter().find(|(wrapped, _)| *wrapped == sealed.wrapped).cloned();
         if let Some((_, key)) = known {
             return Ok(key);
@@ -203,7 +203,7 @@ impl Label<'_> {
     }
 
     /// Parses the value that the catalog holds under this label.
-    pub fn parse(&self, text: &str) -> Result<Sealed, VaultError> {
+    pub fn parse(&self, text: &str) -> Result<SealedSecret, VaultError> {
         // The cause is omitted: it could quote the value.
         serde_json::from_str(text).map_err(|_| VaultError::Damaged { label: self.to_string() })
     }
@@ -225,17 +225,17 @@ impl Kind {
     }
 }
 
-// === impl Sealed ===
+// === impl SealedSecret ===
 
-impl Sealed {
+impl SealedSecret {
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("what is sealed is JSON")
     }
 }
 
-impl fmt::Debug for Sealed {
+impl fmt::Debug for SealedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealed").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("SealedSecret").field("key", &self.key).finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Frames<F> {
 /// Frames that were written but not accepted yet.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Written {
+pub(super) struct WrittenFrames {
     pub(super) end: u64,
     before: [u8; CHECK],
 }
@@ -61,7 +61,7 @@ impl<F: AsFd> Frames<F> {
     }
 
     /// Writes frames after the end, which moves only with [`Frames::accept`].
-    pub(super) fn write(&mut self, bodies: &[Vec<u8>]) -> Result<Written, FramesError> {
+    pub(super) fn write(&mut self, bodies: &[Vec<u8>]) -> Result<WrittenFrames, FramesError> {
         if self.torn {
             rustix::fs::ftruncate(&self.file, self.end).map_err(|errno| FramesError::Repair(errno.into()))?;
             self.torn = false;
@@ -80,10 +80,10 @@ impl<F: AsFd> Frames<F> {
             self.take_back();
             return Err(FramesError::Write(error));
         }
-        Ok(Written { end, before })
+        Ok(WrittenFrames { end, before })
     }
 
-    pub(super) fn accept(&mut self, written: Written) {
+    pub(super) fn accept(&mut self, written: WrittenFrames) {
         (self.end, self.before, self.torn) = (written.end, written.before, false);
     }
 

@@ -31,7 +31,7 @@ use twox_hash::XxHash3_128;
 use crate::EVENT_BYTES_MAX;
 
 pub(crate) use frames::Frames;
-pub use reader::{Part, ReadError, Reader};
+pub use reader::{ReadError, Reader, SegmentPart};
 pub use writer::{SpoolError, Writer};
 
 /// Largest size of a segment. A full segment accepts no events until it is replaced, so a process without a daemon

@@ -23,7 +23,7 @@ pub enum ReadError {
 
 /// Whether the segment still has a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SegmentPart {
     /// It has: only acknowledged events are read.
     Acknowledged,
     /// It has none: complete frames after the mark are read too. They were durable, and only the mark was lost in a
@@ -65,13 +65,13 @@ impl Reader {
     }
 
     /// Reads up to `max` events; none if there are no more at the moment.
-    pub fn read(&mut self, part: Part, max: usize) -> Result<Vec<Event>, ReadError> {
+    pub fn read(&mut self, part: SegmentPart, max: usize) -> Result<Vec<Event>, ReadError> {
         let mark = self.mark()?;
         let end = match (part, mark) {
-            (Part::Acknowledged, Some(mark)) => mark,
+            (SegmentPart::Acknowledged, Some(mark)) => mark,
             // The header is being written right now.
-            (Part::Acknowledged, None) => return Ok(Vec::new()),
-            (Part::All, _) => u64::MAX,
+            (SegmentPart::Acknowledged, None) => return Ok(Vec::new()),
+            (SegmentPart::All, _) => u64::MAX,
         };
         let mut events = Vec::new();
         while events.len() < max && self.offset < end {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::StoreError;
-use crate::spool::{Frames, Part, ReadError, Reader, Segment};
+use crate::spool::{Frames, ReadError, Reader, Segment, SegmentPart};
 use crate::{EVENT_BYTES_MAX, Event};
 
 /// Largest number of events that wait for a commit. When it is reached, callers commit themselves.
@@ -36,7 +36,7 @@ pub(super) struct JournalPosition {
 
 /// Events on their way into the log.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingEvents {
     pub(super) events: Vec<Event>,
     /// The time of the newest event, by the daemon's clock.
     pub(super) seen_ms: u64,
@@ -56,7 +56,7 @@ struct State {
     file: Option<OpenSegment>,
     /// The highest segment number so far.
     newest: u64,
-    waiting: Waiting,
+    waiting: WaitingEvents,
 }
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Journal {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(failed("make"))?;
         let there = Segment::list(&folder).map_err(failed("list"))?;
-        let mut waiting = Waiting { end: taken, ..Waiting::default() };
+        let mut waiting = WaitingEvents { end: taken, ..WaitingEvents::default() };
         for number in there.iter().copied().filter(|number| *number >= taken.segment) {
             let from = (number == taken.segment).then_some(taken.offset);
             read(&folder, number, from, &mut waiting).map_err(failed("read"))?;
@@ -108,17 +108,17 @@ impl Journal {
     }
 
     /// Takes all waiting events, for a commit.
-    pub(super) fn take(&self) -> Option<Waiting> {
+    pub(super) fn take(&self) -> Option<WaitingEvents> {
         let mut state = self.state();
         if state.waiting.events.is_empty() {
             return None;
         }
         let end = state.waiting.end;
-        Some(std::mem::replace(&mut state.waiting, Waiting { end, ..Waiting::default() }))
+        Some(std::mem::replace(&mut state.waiting, WaitingEvents { end, ..WaitingEvents::default() }))
     }
 
     /// Called after a failed commit: puts the events back, before those recorded since.
-    pub(super) fn put_back(&self, mut taken: Waiting) {
+    pub(super) fn put_back(&self, mut taken: WaitingEvents) {
         let mut state = self.state();
         taken.events.append(&mut state.waiting.events);
         taken.seen_ms = taken.seen_ms.max(state.waiting.seen_ms);
@@ -157,14 +157,14 @@ impl Journal {
 }
 
 /// Reads the rest of one segment. A segment whose header or end was lost in a power failure contains nothing more.
-fn read(folder: &Path, number: u64, from: Option<u64>, waiting: &mut Waiting) -> io::Result<()> {
+fn read(folder: &Path, number: u64, from: Option<u64>, waiting: &mut WaitingEvents) -> io::Result<()> {
     let mut reader = match Reader::open(&Segment::path(folder, number), from) {
         Ok(reader) => reader,
         Err(ReadError::Read { source }) => return Err(source),
         Err(ReadError::NoSegment | ReadError::Damaged { .. }) => return Ok(()),
     };
     loop {
-        match reader.read(Part::All, WAITING_MAX) {
+        match reader.read(SegmentPart::All, WAITING_MAX) {
             Ok(events) if events.is_empty() => return Ok(()),
             Ok(events) => {
                 waiting.seen_ms = events.iter().map(|event| event.at_ms).fold(waiting.seen_ms, u64::max);

@@ -8,7 +8,7 @@ use burrow_model::TenantId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::journal::{Journal, JournalPosition, Waiting};
+use super::journal::{Journal, JournalPosition, WaitingEvents};
 use super::{Durability, Span, StoreError, as_stored};
 use crate::note::{Checkpoint, SigningKey};
 use crate::tree::{Edge, Hash, leaf_hash};
@@ -223,7 +223,7 @@ impl WriterThread {
 
     fn transact(
         &mut self,
-        waited: Option<&Waiting>,
+        waited: Option<&WaitingEvents>,
         batch: Vec<Job>,
         durability: Durability,
         answers: &mut Vec<OnCommit>,
@@ -291,7 +291,7 @@ impl WriterThread {
     }
 
     /// Appends the events of the journal, and stores the position after them.
-    fn settle(&mut self, waited: &Waiting) -> Result<(), StoreError> {
+    fn settle(&mut self, waited: &WaitingEvents) -> Result<(), StoreError> {
         let JournalPosition { segment, offset } = waited.end;
         let sql = "UPDATE journal SET segment = ?, place = ?";
         self.connection.prepare_cached(sql)?.execute([as_stored(segment), as_stored(offset)])?;

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use burrow_audit::spool::{Part, Reader, Segment, Writer};
+use burrow_audit::spool::{Reader, Segment, SegmentPart, Writer};
 use burrow_audit::{Filter, Span, Store};
 
 use crate::store::{NOW, exported, verify};
@@ -81,7 +81,7 @@ async fn ingest_all(folder: &Path, batch: usize) {
     let mut from = store.taken(1).await.unwrap();
     let mut reader = Reader::open(&Segment::path(folder, 1), from).unwrap();
     loop {
-        let events = reader.read(Part::Acknowledged, batch).unwrap();
+        let events = reader.read(SegmentPart::Acknowledged, batch).unwrap();
         if events.is_empty() {
             break;
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use burrow_audit::Event;
-use burrow_audit::spool::{Part, ReadError, Reader, Segment, SpoolError, Writer};
+use burrow_audit::spool::{ReadError, Reader, Segment, SegmentPart, SpoolError, Writer};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::event;
@@ -36,15 +36,15 @@ async fn recorded_events_are_read_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let segment = Segment::create(folder.path(), 7).unwrap();
     let mut reader = Reader::open(&segment.path, None).unwrap();
-    assert!(reader.read(Part::Acknowledged, 10).unwrap().is_empty());
+    assert!(reader.read(SegmentPart::Acknowledged, 10).unwrap().is_empty());
     let writer = Writer::start(segment.file).unwrap();
     for number in 0..5 {
         writer.record(&event(number)).await.unwrap();
     }
     assert!(reader.behind().unwrap() > 0);
-    assert_eq!(numbers(&reader.read(Part::Acknowledged, 3).unwrap()), [0, 1, 2]);
+    assert_eq!(numbers(&reader.read(SegmentPart::Acknowledged, 3).unwrap()), [0, 1, 2]);
     let mut later = Reader::open(&segment.path, Some(reader.offset())).unwrap();
-    assert_eq!(numbers(&later.read(Part::Acknowledged, 10).unwrap()), [3, 4]);
+    assert_eq!(numbers(&later.read(SegmentPart::Acknowledged, 10).unwrap()), [3, 4]);
     assert_eq!(later.behind().unwrap(), 0);
     assert_eq!(Segment::list(folder.path()).unwrap(), [7]);
     assert_eq!(Segment::create(folder.path(), 7).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
@@ -65,7 +65,7 @@ async fn concurrent_events_share_syncs_and_all_are_recorded() {
         task.await.unwrap().unwrap();
     }
     let mut reader = Reader::open(&segment.path, None).unwrap();
-    let mut found = numbers(&reader.read(Part::Acknowledged, usize::MAX).unwrap());
+    let mut found = numbers(&reader.read(SegmentPart::Acknowledged, usize::MAX).unwrap());
     found.sort_unstable();
     assert_eq!(found, (0..3000).collect::<Vec<_>>());
 }
@@ -78,7 +78,7 @@ async fn after_a_replacement_the_old_segment_is_not_written() {
     writer.record(&event(1)).await.unwrap();
     writer.replace(two.file).await.unwrap();
     writer.record(&event(2)).await.unwrap();
-    let read = |path: &Path| numbers(&Reader::open(path, None).unwrap().read(Part::All, 10).unwrap());
+    let read = |path: &Path| numbers(&Reader::open(path, None).unwrap().read(SegmentPart::All, 10).unwrap());
     assert_eq!((read(&one.path), read(&two.path)), (vec![1], vec![2]));
     // A file that is not a segment is refused.
     let wrong = File::open("/dev/null").unwrap();
@@ -107,7 +107,7 @@ async fn a_file_that_cannot_grow_fails_every_event_until_it_is_replaced() {
     let replaced = memory_segment();
     writer.replace(duplicate(&replaced)).await.unwrap();
     writer.record(&event(6)).await.unwrap();
-    let read = |file: File| numbers(&Reader::new(file, None).unwrap().read(Part::All, 10).unwrap());
+    let read = |file: File| numbers(&Reader::new(file, None).unwrap().read(SegmentPart::All, 10).unwrap());
     assert_eq!((read(file), read(replaced)), (vec![1], vec![6]));
 }
 
@@ -120,7 +120,7 @@ async fn a_file_that_cannot_be_written_fails_every_event() {
     for number in 2..4 {
         assert!(writer.record(&event(number)).await.is_err());
     }
-    assert_eq!(numbers(&Reader::new(file, None).unwrap().read(Part::All, 10).unwrap()), [1]);
+    assert_eq!(numbers(&Reader::new(file, None).unwrap().read(SegmentPart::All, 10).unwrap()), [1]);
 }
 
 #[tokio::test]
@@ -139,20 +139,20 @@ async fn a_torn_end_is_ignored_wherever_it_is_torn() {
         torn.extend(&both[whole.len()..cut]);
         fs::write(&path, &torn).unwrap();
         let mut reader = Reader::open(&path, None).unwrap();
-        assert_eq!(numbers(&reader.read(Part::All, 10).unwrap()), [1], "cut at {cut}");
+        assert_eq!(numbers(&reader.read(SegmentPart::All, 10).unwrap()), [1], "cut at {cut}");
         // A writer continues after the first event.
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let writer = Writer::start(file.into()).unwrap();
         writer.record(&event(3)).await.unwrap();
-        assert_eq!(numbers(&reader.read(Part::All, 10).unwrap()), [3], "cut at {cut}");
+        assert_eq!(numbers(&reader.read(SegmentPart::All, 10).unwrap()), [3], "cut at {cut}");
     }
     // A complete event whose mark was lost in a power failure is read if the segment has no writer.
     let mut unmarked = whole.clone();
     unmarked.extend(&both[whole.len()..]);
     fs::write(&path, &unmarked).unwrap();
     let mut reader = Reader::open(&path, None).unwrap();
-    assert_eq!(numbers(&reader.read(Part::Acknowledged, 10).unwrap()), [1]);
-    assert_eq!(numbers(&reader.read(Part::All, 10).unwrap()), [2]);
+    assert_eq!(numbers(&reader.read(SegmentPart::Acknowledged, 10).unwrap()), [1]);
+    assert_eq!(numbers(&reader.read(SegmentPart::All, 10).unwrap()), [2]);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn missing_or_changed_acknowledged_bytes_are_reported_as_damage() {
         let mut reader = Reader::open(&path, None).unwrap();
         let (mut found, mut outcome) = (0, Ok(()));
         loop {
-            match reader.read(Part::Acknowledged, 1) {
+            match reader.read(SegmentPart::Acknowledged, 1) {
                 Ok(events) if events.is_empty() => break,
                 Ok(events) => found += events.len(),
                 Err(error) => {
@@ -223,7 +223,7 @@ fn a_full_disk_refuses_every_event_until_there_is_space() {
         fs::remove_file(&ballast).unwrap();
         writer.record(&event(recorded)).await.unwrap();
         let mut reader = Reader::open(&segment.path, None).unwrap();
-        let found = numbers(&reader.read(Part::All, usize::MAX).unwrap());
+        let found = numbers(&reader.read(SegmentPart::All, usize::MAX).unwrap());
         assert_eq!(found, (0..=recorded).collect::<Vec<_>>(), "refused events are not there");
     });
 }

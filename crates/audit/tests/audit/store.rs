@@ -38,7 +38,7 @@ pub(crate) fn verify(
     text: &[u8],
     kept: Vec<Checkpoint>,
     store: &Store,
-) -> Result<burrow_audit::verify::Verified, burrow_audit::verify::VerifyError> {
+) -> Result<burrow_audit::verify::VerifyReport, burrow_audit::verify::VerifyError> {
     let mut verifier = Verifier::new(kept);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         verifier.line(line)?;

@@ -6,7 +6,7 @@ use burrow_model::SnapshotId;
 use rusqlite::{Connection, params_from_iter};
 
 use super::{SELECT, decode, remove};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 impl Catalog {
@@ -20,7 +20,7 @@ impl Catalog {
         kept: BTreeSet<SnapshotId>,
         given_up: Vec<&'static str>,
     ) -> Result<usize, CatalogError> {
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let places = vec!["?"; given_up.len()].join(", ");
             let sql = format!("DELETE FROM operations WHERE kind IN ({places})");
             connection.prepare(&sql)?.execute(params_from_iter(&given_up))?;

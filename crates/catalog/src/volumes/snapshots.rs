@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::find_at_rest;
 use super::mounts::forget_lost;
 use crate::connection::{Columns, integer};
-use crate::writer::Manner;
+use crate::writer::WriteMode;
 use crate::{Catalog, CatalogError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Catalog {
         snapshot: VolumeSnapshot,
     ) -> Result<(), CatalogError> {
         let tenant = tenant.clone();
-        self.write(Manner::GROWTH, move |connection| {
+        self.write(WriteMode::GROWTH, move |connection| {
             let row = find_at_rest(connection, &tenant, &snapshot.volume)?;
             let others = of_volume(connection, &snapshot.volume)?;
             if others.len() >= VOLUME_SNAPSHOTS_MAX {
@@ -46,7 +46,7 @@ impl Catalog {
     /// Records that a snapshot of a volume is complete.
     pub async fn settle_volume_snapshot(&self, id: &VolumeSnapshotId) -> Result<(), CatalogError> {
         let id = id.clone();
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let sql = "UPDATE volume_snapshots SET ready = 1 WHERE id = ?";
             match connection.prepare_cached(sql)?.execute([id.as_str()])? {
                 0 => Err(unknown(id.as_str())),
@@ -63,7 +63,7 @@ impl Catalog {
         id: &VolumeSnapshotId,
     ) -> Result<(), CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             let Some(row) = find(connection, &tenant, &id)? else { return Ok(()) };
             if row.ready {
                 let volume = super::find(connection, &tenant, &row.snapshot.volume)?;
@@ -114,7 +114,7 @@ impl Catalog {
         kept: BTreeSet<VolumeId>,
         snapshots: BTreeSet<VolumeSnapshotId>,
     ) -> Result<(), CatalogError> {
-        self.write(Manner::UPKEEP, move |connection| {
+        self.write(WriteMode::UPKEEP, move |connection| {
             forget_lost(connection, &kept)?;
             let sql = "SELECT * FROM volume_snapshots ORDER BY created_ms, id";
             let all: Vec<VolumeSnapshotRow> =

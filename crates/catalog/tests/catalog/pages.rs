@@ -8,7 +8,7 @@ use crate::rows::{self, NOW};
 
 /// What happens between two pages.
 #[derive(Clone, Debug)]
-enum Meanwhile {
+enum InterleavedChange {
     /// A sandbox is created, this many milliseconds after the newest: often in the same one.
     Insert {
         later_ms: u64,
@@ -19,11 +19,11 @@ enum Meanwhile {
     Nothing,
 }
 
-fn meanwhile() -> impl Strategy<Value = Meanwhile> {
+fn meanwhile() -> impl Strategy<Value = InterleavedChange> {
     prop_oneof![
-        (0..3u64).prop_map(|later_ms| Meanwhile::Insert { later_ms }),
-        any::<prop::sample::Index>().prop_map(|which| Meanwhile::Delete { which }),
-        Just(Meanwhile::Nothing),
+        (0..3u64).prop_map(|later_ms| InterleavedChange::Insert { later_ms }),
+        any::<prop::sample::Index>().prop_map(|which| InterleavedChange::Delete { which }),
+        Just(InterleavedChange::Nothing),
     ]
 }
 
@@ -41,7 +41,7 @@ proptest! {
     }
 }
 
-async fn walk(steps: &[u64], limit: u32, between: Vec<Meanwhile>) -> Result<(), TestCaseError> {
+async fn walk(steps: &[u64], limit: u32, between: Vec<InterleavedChange>) -> Result<(), TestCaseError> {
     let catalog = Catalog::in_memory().unwrap();
     let tenant = catalog.default_tenant();
     let mut newest_ms = NOW;
@@ -63,18 +63,18 @@ async fn walk(steps: &[u64], limit: u32, between: Vec<Meanwhile>) -> Result<(), 
             break;
         }
         match event {
-            Meanwhile::Insert { later_ms } => {
+            InterleavedChange::Insert { later_ms } => {
                 newest_ms += later_ms;
                 rows::store(&catalog, &rows::sandbox(&tenant, newest_ms)).await;
             }
-            Meanwhile::Delete { which } => {
+            InterleavedChange::Delete { which } => {
                 let gone = stays.remove(which.index(stays.len()));
                 catalog.delete_sandbox(&gone, None, NOW).await.unwrap();
                 if stays.is_empty() {
                     break;
                 }
             }
-            Meanwhile::Nothing => {}
+            InterleavedChange::Nothing => {}
         }
     }
     prop_assert!(seen.windows(2).all(|pair| pair[0] > pair[1]), "newest first, nothing twice: {seen:?}");

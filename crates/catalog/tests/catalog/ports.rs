@@ -1,6 +1,6 @@
 //! Public ports: visible at once, kept after a restart, removed with their sandbox; and the secret that signs links.
 
-use burrow_catalog::{Catalog, CatalogError, PUBLISHED_MAX, Published};
+use burrow_catalog::{Catalog, CatalogError, PUBLISHED_MAX, PublishResult};
 use burrow_model::{SandboxId, Scope, TenantId, VolumeId};
 
 use crate::rows::{self, NOW};
@@ -21,9 +21,9 @@ async fn a_port_is_public_from_its_commit_on_until_it_is_withdrawn() {
     let tenant = catalog.default_tenant();
     let id = sandbox(&catalog, &tenant).await;
     assert_eq!(catalog.publisher(&id, 8080), None);
-    assert_eq!(catalog.publish_port(&tenant, &id, 8080, NOW).await.unwrap(), Published::Now);
-    assert_eq!(catalog.publish_port(&tenant, &id, 8080, NOW).await.unwrap(), Published::Already);
-    assert_eq!(catalog.publish_port(&tenant, &id, 65535, NOW).await.unwrap(), Published::Now);
+    assert_eq!(catalog.publish_port(&tenant, &id, 8080, NOW).await.unwrap(), PublishResult::Now);
+    assert_eq!(catalog.publish_port(&tenant, &id, 8080, NOW).await.unwrap(), PublishResult::Already);
+    assert_eq!(catalog.publish_port(&tenant, &id, 65535, NOW).await.unwrap(), PublishResult::Now);
     assert_eq!(catalog.publisher(&id, 8080), Some(tenant.clone()));
     assert_eq!(catalog.publisher(&id, 8081), None);
     drop(catalog);
@@ -124,9 +124,9 @@ async fn public_ports_are_bounded() {
     let tenant = catalog.default_tenant();
     let id = sandbox(&catalog, &tenant).await;
     for port in 1..=u16::try_from(PUBLISHED_MAX).unwrap() {
-        assert_eq!(catalog.publish_port(&tenant, &id, port, NOW).await.unwrap(), Published::Now);
+        assert_eq!(catalog.publish_port(&tenant, &id, port, NOW).await.unwrap(), PublishResult::Now);
     }
-    assert_eq!(catalog.publish_port(&tenant, &id, 9999, NOW).await.unwrap(), Published::TooMany);
+    assert_eq!(catalog.publish_port(&tenant, &id, 9999, NOW).await.unwrap(), PublishResult::TooMany);
     assert_eq!(catalog.publisher(&id, 9999), None);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burrow_catalog::{
-    Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow,
+    Catalog, ExecRow, ExecState, InsertResult, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow,
     SnapshotRow, SpaceRow, WarmRow,
 };
 use burrow_model::{
@@ -140,7 +140,7 @@ pub(crate) async fn store(catalog: &Catalog, row: &SandboxRow) {
     let operation = operation(row, "create");
     let id = operation.id.clone();
     let inserted = catalog.insert_sandbox_with_operation(row.clone(), operation, None).await.unwrap();
-    assert_eq!(inserted, Inserted::New);
+    assert_eq!(inserted, InsertResult::New);
     catalog.finish_operation(&id).await.unwrap();
 }
 

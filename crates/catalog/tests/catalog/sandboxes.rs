@@ -1,6 +1,6 @@
 //! Sandboxes and the journal: rows are read as they were stored, in one commit with their operation.
 
-use burrow_catalog::{Catalog, CatalogError, Inserted, SandboxChange};
+use burrow_catalog::{Catalog, CatalogError, InsertResult, SandboxChange};
 use burrow_model::{
     DumpId, ImageId, Lifetime, MemoryRef, OperationId, Origin, OriginKind, SandboxId, Scope, SnapshotId,
     State, StopReason,
@@ -280,7 +280,7 @@ async fn of_concurrent_creates_with_one_name_one_wins() {
     let (mut winners, mut told) = (Vec::new(), Vec::new());
     for task in tasks {
         match task.await.unwrap() {
-            (id, Ok(Inserted::New)) => winners.push(id),
+            (id, Ok(InsertResult::New)) => winners.push(id),
             (_, Err(CatalogError::NameTaken { existing })) => told.push(existing),
             (_, other) => panic!("{other:?}"),
         }

@@ -2,7 +2,7 @@
 
 use burrow_catalog::{
     AuthorityRow, Catalog, CatalogError, FORMER_KEPT_MS, PlaceholderRow, SandboxRow, SealedValue, SecretRow,
-    SecretStored,
+    SecretStoreResult,
 };
 use burrow_model::network::{RequestRule, RequestScope, RuleMode, SealedTransforms};
 use burrow_model::{Name, PlaceholderSpec, SecretSpec, Slot, TenantId};
@@ -46,8 +46,8 @@ pub(crate) fn placeholder(sandbox: &SandboxRow, secret: &str, epoch: u64, value:
 
 pub(crate) async fn put(catalog: &Catalog, tenant: &TenantId, spec: SecretSpec, version: u64) -> SecretRow {
     match catalog.put_secret(tenant, spec, sealed(version), NOW + version).await.unwrap() {
-        SecretStored::Stored(row) => *row,
-        SecretStored::Overtaken { version } => panic!("overtaken by version {version}"),
+        SecretStoreResult::Stored(row) => *row,
+        SecretStoreResult::Overtaken { version } => panic!("overtaken by version {version}"),
     }
 }
 
@@ -63,13 +63,13 @@ async fn a_value_is_stored_for_the_next_version_and_no_other() {
     assert_eq!((first.version, first.epoch, first.created_ms), (1, 1, NOW + 1));
     for stale in [1, 3] {
         let stored = catalog.put_secret(&tenant, spec("openai"), sealed(stale), NOW).await.unwrap();
-        assert_eq!(stored, SecretStored::Overtaken { version: 1 });
+        assert_eq!(stored, SecretStoreResult::Overtaken { version: 1 });
         let stored = catalog.rotate_secret(&tenant, &name("openai"), sealed(stale), NOW).await.unwrap();
-        assert_eq!(stored, SecretStored::Overtaken { version: 1 });
+        assert_eq!(stored, SecretStoreResult::Overtaken { version: 1 });
     }
     let stored = catalog.rotate_secret(&tenant, &name("openai"), sealed(2), NOW + 9).await.unwrap();
     let expected = SecretRow { version: 2, sealed: "sealed 2".to_owned(), changed_ms: NOW + 9, ..first };
-    assert_eq!(stored, SecretStored::Stored(Box::new(expected.clone())));
+    assert_eq!(stored, SecretStoreResult::Stored(Box::new(expected.clone())));
     assert_eq!(catalog.secret(&tenant, &name("openai")).await.unwrap(), Some(expected.clone()));
     assert_eq!(catalog.secrets(&tenant).await.unwrap(), [expected]);
     let unknown = catalog.rotate_secret(&tenant, &name("other"), sealed(1), NOW).await.unwrap_err();

@@ -1,6 +1,6 @@
 //! Pre-created resources: recorded before they exist, and given to a sandbox in one commit.
 
-use burrow_catalog::{Catalog, CatalogError, Idempotency, Inserted, SandboxRow};
+use burrow_catalog::{Catalog, CatalogError, Idempotency, InsertResult, SandboxRow};
 use burrow_model::State;
 
 use crate::rows::{self, NOW};
@@ -34,7 +34,7 @@ async fn a_sandbox_replaces_its_warm_row_in_one_commit() {
     catalog.insert_warm(rows.clone()).await.unwrap();
 
     let row = taken(&catalog, &rows[0]);
-    assert_eq!(catalog.insert_running_sandbox(row.clone(), None).await.unwrap(), Inserted::New);
+    assert_eq!(catalog.insert_running_sandbox(row.clone(), None).await.unwrap(), InsertResult::New);
     assert_eq!(catalog.sandbox(&tenant, &row.id).await.unwrap().unwrap().state, State::Running);
     assert_eq!(catalog.open_operations().await.unwrap(), []);
     assert_eq!(catalog.all_warm().await.unwrap(), rows[1..]);
@@ -55,10 +55,10 @@ async fn a_refused_create_keeps_the_warm_row() {
     let key = Some(Idempotency::of("once", b"{}"));
     let named = |warm_pool| SandboxRow { name: Some("web".parse().unwrap()), ..taken(&catalog, warm_pool) };
     let first = named(&rows[0]);
-    assert_eq!(catalog.insert_running_sandbox(first.clone(), key.clone()).await.unwrap(), Inserted::New);
+    assert_eq!(catalog.insert_running_sandbox(first.clone(), key.clone()).await.unwrap(), InsertResult::New);
 
     let again = catalog.insert_running_sandbox(taken(&catalog, &rows[1]), key).await.unwrap();
-    assert_eq!(again, Inserted::Existing(first.id.clone()));
+    assert_eq!(again, InsertResult::Existing(first.id.clone()));
     let refused = catalog.insert_running_sandbox(named(&rows[2]), None).await.unwrap_err();
     assert!(matches!(refused, CatalogError::NameTaken { existing } if existing == first.id));
     assert_eq!(catalog.all_warm().await.unwrap(), rows[1..]);

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 
 use super::stream::{Command, Commands};
 use super::{Inner, exclusive, ioctl, younger};
-use crate::{ChangedPath, Comparison, DiskError, DiskId, Effort, Times, Tree, step};
+use crate::{ChangedPath, Comparison, DiskError, DiskId, Effort, TimeComparison, Tree, step};
 
 /// How many names are compared. Beyond that, the result contains only those compared: each takes about 200 bytes of RAM.
 const CONSIDERED_MAX: usize = 1_000_000;
@@ -68,7 +68,7 @@ impl Inner {
             Effort::Whole => Ok(CONSIDERED_MAX),
             Effort::Glance => at_a_glance(from.as_ref().map(|_| &old), &new),
         };
-        let compared = considered_max.and_then(|max| compare(&old, &new, max, Times::Ignored));
+        let compared = considered_max.and_then(|max| compare(&old, &new, max, TimeComparison::Ignored));
         // A disk removed during the comparison appeared empty or incomplete; the result is then worthless.
         self.find(&before)?;
         let path = self.find(&after)?;
@@ -79,7 +79,7 @@ impl Inner {
             kind,
         };
         let paths = kinds.into_iter().take(paths_max).map(shown).collect();
-        Ok(Changes { paths, total, more: followed == Followed::InPart, since: from })
+        Ok(Changes { paths, total, more: followed == Completeness::InPart, since: from })
     }
 }
 
@@ -89,7 +89,7 @@ impl Inner {
         &self,
         old: &Tree,
         new: &Tree,
-        times: Times,
+        times: TimeComparison,
     ) -> Result<Comparison, DiskError> {
         let (old, new) = (old.into(), new.into());
         let compared = compare(&self.open(&old)?, &self.open(&new)?, CONSIDERED_MAX, times);
@@ -99,7 +99,7 @@ impl Inner {
         let (kinds, followed) = compared.map_err(step("compare with another", &path))?;
         let told = |(path, (kind, written))| ChangedPath { path, kind, written };
         let paths = kinds.into_iter().map(told).collect();
-        Ok(Comparison { paths, more: followed == Followed::InPart })
+        Ok(Comparison { paths, more: followed == Completeness::InPart })
     }
 }
 
@@ -169,15 +169,20 @@ const NAME_TRANSID_AT: usize = 17;
 type Kinds = BTreeMap<Vec<u8>, (ChangeKind, bool)>;
 
 /// What differs in the subvolume `new` from the subvolume `old`, by path inside the sandbox.
-fn compare(old: &File, new: &File, considered_max: usize, times: Times) -> io::Result<(Kinds, Followed)> {
+fn compare(
+    old: &File,
+    new: &File,
+    considered_max: usize,
+    times: TimeComparison,
+) -> io::Result<(Kinds, Completeness)> {
     let (touched, in_place) = (BTreeMap::new(), BTreeMap::new());
     let mut candidates = Candidates { old, new, touched, in_place, max: considered_max };
-    let younger = if times == Times::Ignored { younger::find(old, new)? } else { None };
+    let younger = if times == TimeComparison::Ignored { younger::find(old, new)? } else { None };
     let mut followed = match younger {
         Some(younger) => {
             candidates.in_place = younger.in_place;
-            younger.named.into_iter().for_each(|path| candidates.add(path, Touch::Named));
-            Followed::ToTheEnd
+            younger.named.into_iter().for_each(|path| candidates.add(path, TouchKind::Named));
+            Completeness::ToTheEnd
         }
         None => {
             let (replay, followed) = replay(old, new, considered_max, times)?;
@@ -186,7 +191,7 @@ fn compare(old: &File, new: &File, considered_max: usize, times: Times) -> io::R
         }
     };
     if candidates.count() >= considered_max {
-        followed = Followed::InPart;
+        followed = Completeness::InPart;
     }
     let changed = candidates.in_place.iter().map(|(path, written)| (path, (ChangeKind::Changed, *written)));
     let mut kinds: BTreeMap<_, _> =
@@ -197,14 +202,19 @@ fn compare(old: &File, new: &File, considered_max: usize, times: Times) -> io::R
             && let Some(inside) = inside(path)
         {
             let same = before.zip(after).is_some_and(|(before, after)| before.is(&after));
-            kinds.insert(inside, (kind, same && *touch == Touch::Written));
+            kinds.insert(inside, (kind, same && *touch == TouchKind::Written));
         }
     }
     Ok((kinds, followed))
 }
 
 /// Makes the kernel write its stream, and reads at most `nodes_max` names of it.
-fn replay(old: &File, new: &File, nodes_max: usize, times: Times) -> io::Result<(Replay, Followed)> {
+fn replay(
+    old: &File,
+    new: &File,
+    nodes_max: usize,
+    times: TimeComparison,
+) -> io::Result<(Replay, Completeness)> {
     let parent = ioctl::subvolume_id(old)?;
     let (reader, writer) = std::io::pipe()?;
     // Best effort: a smaller pipe is only slower.
@@ -220,9 +230,9 @@ fn replay(old: &File, new: &File, nodes_max: usize, times: Times) -> io::Result<
         let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match followed {
             // The kernel's error is expected: this side stopped reading.
-            Ok(Followed::InPart) => Ok((replay, Followed::InPart)),
+            Ok(Completeness::InPart) => Ok((replay, Completeness::InPart)),
             // The kernel's own error explains more than the early end of its stream.
-            Ok(Followed::ToTheEnd) => sent.map(|()| (replay, Followed::ToTheEnd)),
+            Ok(Completeness::ToTheEnd) => sent.map(|()| (replay, Completeness::ToTheEnd)),
             Err(error) => {
                 Err(sent.err().filter(|sent| sent.kind() != io::ErrorKind::BrokenPipe).unwrap_or(error))
             }
@@ -230,7 +240,7 @@ fn replay(old: &File, new: &File, nodes_max: usize, times: Times) -> io::Result<
     })
 }
 
-fn decide(old: Option<FileState>, new: Option<FileState>, touch: Touch) -> Option<ChangeKind> {
+fn decide(old: Option<FileState>, new: Option<FileState>, touch: TouchKind) -> Option<ChangeKind> {
     match (old, new) {
         (None, None) => None,
         (None, Some(_)) => Some(ChangeKind::Added),
@@ -238,10 +248,10 @@ fn decide(old: Option<FileState>, new: Option<FileState>, touch: Touch) -> Optio
         (Some(old), Some(new)) => {
             let another = !old.is(&new);
             let changed = match touch {
-                Touch::Named => false,
-                Touch::Timed => old.modified != new.modified,
-                Touch::Resized => old.bytes != new.bytes,
-                Touch::Changed | Touch::Written => true,
+                TouchKind::Named => false,
+                TouchKind::Timed => old.modified != new.modified,
+                TouchKind::Resized => old.bytes != new.bytes,
+                TouchKind::Changed | TouchKind::Written => true,
             };
             (another || changed).then_some(ChangeKind::Changed)
         }
@@ -310,7 +320,7 @@ fn look(tree: &File, path: &[u8]) -> io::Result<Option<FileState>> {
 struct Candidates<'a> {
     old: &'a File,
     new: &'a File,
-    touched: BTreeMap<Vec<u8>, Touch>,
+    touched: BTreeMap<Vec<u8>, TouchKind>,
     /// Paths of the same file at the same place that have changed; the value says whether its content was written to. For
     /// these the old tree is not inspected, which would take a read of the disk each.
     in_place: BTreeMap<Vec<u8>, bool>,
@@ -323,11 +333,11 @@ impl Candidates<'_> {
             let origin = replay.origin(node);
             let stayed = origin.as_deref() == Some(&*path);
             let node = &replay.nodes[node];
-            if node.touch != Touch::Named {
+            if node.touch != TouchKind::Named {
                 self.touch_all_names(&path, node.touch, stayed && !node.placed)?;
             }
             if node.placed && !stayed {
-                self.add(path.clone(), Touch::Named);
+                self.add(path.clone(), TouchKind::Named);
                 // For a created directory, the stream has a command for each entry.
                 if origin.is_some() {
                     self.add_beneath(self.new, &path)?;
@@ -338,7 +348,7 @@ impl Candidates<'_> {
         for node in &replay.vacated {
             let Some(origin) = replay.origin(*node) else { continue };
             if final_paths.get(node) != Some(&origin) {
-                self.add(origin.clone(), Touch::Named);
+                self.add(origin.clone(), TouchKind::Named);
                 self.add_beneath(self.old, &origin)?;
             }
         }
@@ -349,7 +359,7 @@ impl Candidates<'_> {
         self.touched.len() + self.in_place.len()
     }
 
-    fn add(&mut self, path: Vec<u8>, touch: Touch) {
+    fn add(&mut self, path: Vec<u8>, touch: TouchKind) {
         if self.count() < self.max {
             let known = self.touched.entry(path).or_insert(touch);
             *known = touch.max(*known);
@@ -357,12 +367,12 @@ impl Candidates<'_> {
     }
 
     /// Marks all names of a changed file; the kernel reports only one of them.
-    fn touch_all_names(&mut self, path: &[u8], touch: Touch, in_place: bool) -> io::Result<()> {
+    fn touch_all_names(&mut self, path: &[u8], touch: TouchKind, in_place: bool) -> io::Result<()> {
         let seen = look(self.new, path)?;
         let only_name = seen.is_some_and(|seen| seen.links == 1 || seen.directory);
-        if in_place && only_name && touch >= Touch::Changed {
+        if in_place && only_name && touch >= TouchKind::Changed {
             if self.count() < self.max {
-                self.in_place.insert(path.to_vec(), touch == Touch::Written);
+                self.in_place.insert(path.to_vec(), touch == TouchKind::Written);
             }
             return Ok(());
         }
@@ -397,7 +407,7 @@ impl Candidates<'_> {
                 if entry.file_type() == rustix::fs::FileType::Directory {
                     left.push(child.clone());
                 }
-                self.add(child, Touch::Named);
+                self.add(child, TouchKind::Named);
             }
         }
         Ok(())
@@ -412,7 +422,7 @@ pub(super) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// What the stream did to a file, in ascending order of importance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Touch {
+enum TouchKind {
     /// At most its name changed.
     #[default]
     Named,
@@ -430,7 +440,7 @@ struct Replay {
     nodes: Vec<Node>,
     /// Nodes that lost their name: removed, or moved away.
     vacated: Vec<usize>,
-    times: Times,
+    times: TimeComparison,
 }
 
 #[derive(Debug, Default)]
@@ -438,13 +448,13 @@ struct Node {
     children: HashMap<Box<[u8]>, usize>,
     /// Its original directory and name. `None` if the stream created it.
     origin: Option<(usize, Box<[u8]>)>,
-    touch: Touch,
+    touch: TouchKind,
     /// Whether the stream put it at its present place.
     placed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Followed {
+enum Completeness {
     ToTheEnd,
     /// There were more names than the limit.
     InPart,
@@ -453,19 +463,19 @@ enum Followed {
 const TOP: usize = 0;
 
 impl Replay {
-    fn new(times: Times) -> Self {
+    fn new(times: TimeComparison) -> Self {
         Self { nodes: vec![Node::default()], vacated: Vec::new(), times }
     }
 
-    fn follow(&mut self, stream: impl io::Read, nodes_max: usize) -> io::Result<Followed> {
+    fn follow(&mut self, stream: impl io::Read, nodes_max: usize) -> io::Result<Completeness> {
         let mut commands = Commands::new(stream)?;
         while let Some(command) = commands.next()? {
             self.apply(command);
             if self.nodes.len() > nodes_max {
-                return Ok(Followed::InPart);
+                return Ok(Completeness::InPart);
             }
         }
-        Ok(Followed::ToTheEnd)
+        Ok(Completeness::ToTheEnd)
     }
 
     fn apply(&mut self, command: Command) {
@@ -482,15 +492,17 @@ impl Replay {
                 }
             }
             Command::Remove { path } => drop(self.take(&path)),
-            Command::Change { path } => self.touch(&path, Touch::Changed),
-            Command::Write { path } => self.touch(&path, Touch::Written),
-            Command::Resize { path } => self.touch(&path, Touch::Resized),
-            Command::Times { path } if self.times == Times::Count => self.touch(&path, Touch::Timed),
+            Command::Change { path } => self.touch(&path, TouchKind::Changed),
+            Command::Write { path } => self.touch(&path, TouchKind::Written),
+            Command::Resize { path } => self.touch(&path, TouchKind::Resized),
+            Command::Times { path } if self.times == TimeComparison::Count => {
+                self.touch(&path, TouchKind::Timed)
+            }
             Command::Times { .. } => {}
         }
     }
 
-    fn touch(&mut self, path: &[u8], touch: Touch) {
+    fn touch(&mut self, path: &[u8], touch: TouchKind) {
         let node = self.find(path);
         self.nodes[node].touch = self.nodes[node].touch.max(touch);
     }

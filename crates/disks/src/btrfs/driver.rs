@@ -8,7 +8,7 @@ use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 use super::{BtrfsDisks, transfer};
 use crate::{
-    Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space, Times, Tree, dump,
+    Chunks, Comparison, DiskError, DiskId, Disks, Dump, Effort, Inventory, Space, TimeComparison, Tree, dump,
 };
 
 #[async_trait]
@@ -103,7 +103,7 @@ impl Disks for BtrfsDisks {
         self.blocking(move |inner| inner.changes(from, &to, &image, paths_max, effort)).await
     }
 
-    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, DiskError> {
+    async fn compare(&self, old: &Tree, new: &Tree, times: TimeComparison) -> Result<Comparison, DiskError> {
         let (old, new) = (old.clone(), new.clone());
         self.blocking(move |inner| inner.compare_trees(&old, &new, times)).await
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use burrow_model::DumpId;
 
 use super::Inner;
-use crate::dump::Recent;
+use crate::dump::RecentlyVerified;
 use crate::{DiskError, Dump, dump};
 
 /// How often a growing dump is checked: at 1 GB/s it grows by [`STEP_BYTES`] in that time.
@@ -40,14 +40,14 @@ const EVICTING_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Dumps {
     /// Those verified lately.
-    recent: Recent,
+    recent: RecentlyVerified,
     /// Those being written. Dropping the sender ends the thread.
-    watched: Mutex<Watched>,
+    watched: Mutex<WatchedDumps>,
     /// Threads that drop pages of sealed dumps.
     evicting: Mutex<Vec<JoinHandle<()>>>,
 }
 
-type Watched = HashMap<DumpId, (SyncSender<()>, JoinHandle<()>)>;
+type WatchedDumps = HashMap<DumpId, (SyncSender<()>, JoinHandle<()>)>;
 
 impl Inner {
     pub(super) fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, DiskError> {
@@ -145,7 +145,7 @@ impl Dumps {
         self.watched().len()
     }
 
-    fn watched(&self) -> MutexGuard<'_, Watched> {
+    fn watched(&self) -> MutexGuard<'_, WatchedDumps> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

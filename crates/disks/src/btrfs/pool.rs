@@ -187,12 +187,12 @@ fn bypass_page_cache(device: &File, file: &Path) {
 }
 
 /// A loop device, held open until it is mounted.
-struct Attached {
+struct LoopDevice {
     path: PathBuf,
     _device: File,
 }
 
-fn attach(file: &Path) -> Result<Attached, DiskError> {
+fn attach(file: &Path) -> Result<LoopDevice, DiskError> {
     let backing =
         OpenOptions::new().read(true).write(true).open(file).map_err(step("open the pool's file", file))?;
     let control = Path::new("/dev/loop-control");
@@ -209,7 +209,7 @@ fn attach(file: &Path) -> Result<Attached, DiskError> {
         match ioctl::configure_loop(&device, &backing) {
             Ok(()) => {
                 bypass_page_cache(&device, file);
-                return Ok(Attached { path, _device: device });
+                return Ok(LoopDevice { path, _device: device });
             }
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
             Err(error) => return Err(step("attach the pool's file", file)(error)),

@@ -56,7 +56,7 @@ pub(super) struct Quotas {
     /// `/sys/fs/btrfs/<uuid>/qgroups`: the kernel's figures for each group.
     sysfs: PathBuf,
     /// Groups of destroyed owners.
-    retired: Mutex<BTreeMap<u64, Retired>>,
+    retired: Mutex<BTreeMap<u64, RetiredGroup>>,
     /// Where the marks are.
     marks: PathBuf,
     /// When [`Self::used`] last had everything committed.
@@ -65,7 +65,7 @@ pub(super) struct Quotas {
 
 /// A group whose owner was destroyed.
 #[derive(Debug)]
-struct Retired {
+struct RetiredGroup {
     id: Owner,
     /// How often its removal failed.
     tries: u32,
@@ -199,7 +199,7 @@ impl Quotas {
         let mut retired = self.retired();
         if retired.len() < RETIRED_MAX {
             self.mark(&id);
-            retired.insert(group_of(&id), Retired { id, tries: 0 });
+            retired.insert(group_of(&id), RetiredGroup { id, tries: 0 });
         }
     }
 
@@ -214,7 +214,7 @@ impl Quotas {
             if live.contains(&id) {
                 self.unmark(&id);
             } else if retired.len() < RETIRED_MAX {
-                retired.insert(group_of(&id), Retired { id, tries: 0 });
+                retired.insert(group_of(&id), RetiredGroup { id, tries: 0 });
             }
         }
     }
@@ -263,7 +263,7 @@ impl Quotas {
         }
     }
 
-    fn retired(&self) -> MutexGuard<'_, BTreeMap<u64, Retired>> {
+    fn retired(&self) -> MutexGuard<'_, BTreeMap<u64, RetiredGroup>> {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::command::{command, run};
-use crate::{ChangedPath, Comparison, DiskId, Disks, Effort, Inventory, Space, Times, Tree, conformance};
+use crate::{
+    ChangedPath, Comparison, DiskId, Disks, Effort, Inventory, Space, TimeComparison, Tree, conformance,
+};
 
 const MIB: u64 = 1 << 20;
 

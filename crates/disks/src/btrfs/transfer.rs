@@ -33,7 +33,7 @@ const MESSAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// Starts to send a disk in its present state.
 pub(super) fn send(inner: &Arc<Inner>, disk: &DiskId, base: Option<&DiskId>) -> Result<Chunks, DiskError> {
-    let outgoing = Outgoing::freeze(inner, disk)?;
+    let outgoing = OutgoingDisk::freeze(inner, disk)?;
     let mut program = command("btrfs");
     program.args(["-q", "send"]);
     if let Some(base) = base.and_then(|base| inner.find(base).ok()) {
@@ -97,14 +97,14 @@ fn place(inner: &Inner, disk: &DiskId, disk_bytes: u64) -> Result<(), DiskError>
 
 /// A disk that does not change during the transfer.
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingDisk {
     inner: Arc<Inner>,
     path: PathBuf,
     /// The snapshot to remove afterwards; images and snapshots need none.
     snapshot: Option<String>,
 }
 
-impl Outgoing {
+impl OutgoingDisk {
     fn freeze(inner: &Arc<Inner>, disk: &DiskId) -> Result<Self, DiskError> {
         let (inner, path) = (Arc::clone(inner), inner.find(disk)?);
         match disk {
@@ -127,7 +127,7 @@ impl Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for OutgoingDisk {
     fn drop(&mut self) {
         if let Some(name) = &self.snapshot
             && let Err(error) = self.inner.remove(&self.inner.transfer, name)

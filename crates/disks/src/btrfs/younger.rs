@@ -37,7 +37,7 @@ const ANCESTORS_MAX: usize = 8;
 
 /// The differences.
 #[derive(Debug, Default)]
-pub(super) struct Younger {
+pub(super) struct YoungerPaths {
     /// Changed paths of the same file at the same place; the value says whether its content was written to.
     pub(super) in_place: BTreeMap<Vec<u8>, bool>,
     /// Names that were added or removed, or that refer to another file now.
@@ -45,7 +45,7 @@ pub(super) struct Younger {
 }
 
 /// `None` if the differences cannot be determined this way.
-pub(super) fn find(old: &File, new: &File) -> io::Result<Option<Younger>> {
+pub(super) fn find(old: &File, new: &File) -> io::Result<Option<YoungerPaths>> {
     let Some(since) = parted_in(old, new)? else { return Ok(None) };
     let Some(inodes) = Inodes::since(new, since)? else { return Ok(None) };
     let mut search = Search {
@@ -55,7 +55,7 @@ pub(super) fn find(old: &File, new: &File) -> io::Result<Option<Younger>> {
         inodes: &inodes,
         folders: HashMap::new(),
         came: 0,
-        found: Younger::default(),
+        found: YoungerPaths::default(),
     };
     let mut made = 0;
     for (inode, about) in &inodes.changed {
@@ -105,14 +105,14 @@ fn parted_in(old: &File, new: &File) -> io::Result<Option<u64>> {
 
 /// The fields of an `INODE_ITEM` that are used.
 #[derive(Clone, Copy, Debug)]
-struct About {
+struct InodeFields {
     made_in: u64,
     bytes: u64,
     links: u32,
     mode: u32,
 }
 
-impl About {
+impl InodeFields {
     /// `INODE_ITEM`: the transactions that created it and that changed it last, its size, its bytes on disk, a block group
     /// (u64); links, owner, group, mode (u32); and more.
     fn of(data: &[u8]) -> Option<(Self, u64)> {
@@ -130,7 +130,7 @@ impl About {
 /// Everything that is younger in a tree.
 #[derive(Debug, Default)]
 struct Inodes {
-    changed: BTreeMap<u64, About>,
+    changed: BTreeMap<u64, InodeFields>,
     /// Inodes with younger content.
     written: HashSet<u64>,
     /// Directory and name of some inodes.
@@ -162,7 +162,7 @@ impl Inodes {
     fn add(&mut self, item: ioctl::Item, since: u64) -> Option<()> {
         match item.kind {
             INODE_ITEM_KEY => {
-                let (about, changed_in) = About::of(&item.data)?;
+                let (about, changed_in) = InodeFields::of(&item.data)?;
                 // A block that was written recently also contains older items.
                 if changed_in > since {
                     self.changed.insert(item.object, about);
@@ -195,7 +195,7 @@ struct Search<'a> {
     folders: HashMap<u64, Vec<u8>>,
     /// How many names of created files were found.
     came: usize,
-    found: Younger,
+    found: YoungerPaths,
 }
 
 /// Names in a directory, each with its inode and file type.
@@ -213,7 +213,7 @@ impl Search<'_> {
     }
 
     /// A directory that existed before. Returns false if its change is not explained.
-    fn folder(&mut self, inode: u64, about: &About) -> io::Result<bool> {
+    fn folder(&mut self, inode: u64, about: &InodeFields) -> io::Result<bool> {
         let Some(path) = self.path(inode)? else { return Ok(false) };
         if about.bytes > FOLDER_BYTES_MAX {
             return Ok(false);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burrow_model::{Changes, ImageId, SandboxId, SnapshotId};
 
 use super::{DISK_BYTES, sealed};
-use crate::{Comparison, DiskError, DiskId, Disks, Effort, Times, Tree};
+use crate::{Comparison, DiskError, DiskId, Disks, Effort, TimeComparison, Tree};
 
 pub(super) async fn all(disks: &dyn Disks) {
     a_snapshot_outlives_its_sandbox_and_makes_another(disks).await;
@@ -140,7 +140,9 @@ async fn a_frozen_disk_can_be_compared_until_it_is_thawed(disks: &dyn Disks) {
     let trees = [Tree::Image(image.clone()), Tree::Snapshot(snapshot.clone()), Tree::Frozen(frozen.clone())];
     for (at, old) in trees.iter().enumerate() {
         assert!(disks.locate(old.into()).await.expect("it is there").ends_with("rootfs"));
-        for (new, times) in trees[at..].iter().zip([Times::Ignored, Times::Count].into_iter().cycle()) {
+        for (new, times) in
+            trees[at..].iter().zip([TimeComparison::Ignored, TimeComparison::Count].into_iter().cycle())
+        {
             let compared = disks.compare(old, new, times).await.expect("comparing works");
             assert_eq!(compared, Comparison { paths: Vec::new(), more: false }, "{old:?} {new:?}");
         }
@@ -151,8 +153,8 @@ async fn a_frozen_disk_can_be_compared_until_it_is_thawed(disks: &dyn Disks) {
     let gone = Tree::Frozen(frozen.clone());
     for answer in [
         disks.locate((&gone).into()).await.map(drop),
-        disks.compare(&trees[0], &gone, Times::Ignored).await.map(drop),
-        disks.compare(&gone, &trees[1], Times::Ignored).await.map(drop),
+        disks.compare(&trees[0], &gone, TimeComparison::Ignored).await.map(drop),
+        disks.compare(&gone, &trees[1], TimeComparison::Ignored).await.map(drop),
     ] {
         let named = matches!(&answer, Err(DiskError::NotFound { disk: DiskId::Frozen(snapshot) }) if *snapshot == frozen);
         assert!(named, "{answer:?}");

@@ -65,13 +65,13 @@ pub struct Options {
 
 /// A finished image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Built {
+pub struct BuiltImage {
     pub config: ImageConfig,
     pub size_bytes: u64,
 }
 
 /// Fills the staged disk. Blocks for a minute or two; ends early with an error when a program fails.
-pub fn build(options: &Options, mut progress: impl FnMut(Progress)) -> Result<Built, DiskError> {
+pub fn build(options: &Options, mut progress: impl FnMut(Progress)) -> Result<BuiltImage, DiskError> {
     progress(Progress { stage: Stage::Indexes, percent: 0 });
     let sources = match &options.mirror {
         Some(mirror) => sources::of_mirror(mirror),
@@ -83,7 +83,7 @@ pub fn build(options: &Options, mut progress: impl FnMut(Progress)) -> Result<Bu
     let shifted = shift_owners(&options.rootfs, UID_SHIFT)?;
     make_devices(&options.rootfs)?;
     progress(Progress { stage: Stage::Settle, percent: 100 });
-    Ok(Built { config: config(), size_bytes: shifted.bytes })
+    Ok(BuiltImage { config: config(), size_bytes: shifted.bytes })
 }
 
 /// The URLs that packages come from; empty if the host's configuration has none. Reads a few files.

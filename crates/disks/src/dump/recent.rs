@@ -35,13 +35,13 @@ pub(crate) struct Stamp {
 }
 
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct RecentlyVerified {
     verified: Mutex<HashMap<DumpId, (Instant, Vec<Stamp>)>>,
     /// Whether this kernel's times can be relied on.
     usable: bool,
 }
 
-impl Default for Recent {
+impl Default for RecentlyVerified {
     fn default() -> Self {
         let release = rustix::system::uname();
         let usable = kernel(&release.release().to_string_lossy()).is_some_and(|kernel| kernel >= KERNEL_MIN);
@@ -49,7 +49,7 @@ impl Default for Recent {
     }
 }
 
-impl Recent {
+impl RecentlyVerified {
     /// A record that never remembers.
     pub(crate) fn never() -> Self {
         Self { verified: Mutex::default(), usable: false }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn only_the_very_same_files_are_known_and_a_forgotten_dump_is_not() {
-        let recent = Recent { usable: true, ..Recent::never() };
+        let recent = RecentlyVerified { usable: true, ..RecentlyVerified::never() };
         let (id, stamp) =
             (DumpId::generate(), Stamp { name: "x".to_owned(), inode: 1, bytes: 2, changed: (3, 4) });
         recent.remember(&id, vec![stamp.clone()]);

@@ -10,12 +10,12 @@ use super::*;
 type Damage<T> = fn(&T);
 
 /// A folder with one sealed dump: three files, one of them of several pieces.
-struct Sealed {
+struct SealedDump {
     folder: TempDir,
     id: DumpId,
 }
 
-impl Sealed {
+impl SealedDump {
     fn new() -> Self {
         let (folder, id) = (tempfile::tempdir().unwrap(), DumpId::generate());
         let staged = stage(folder.path(), &id).unwrap();
@@ -25,7 +25,7 @@ impl Sealed {
         fs::write(staged.join("core-1.img"), "first core").unwrap();
         fs::write(staged.join("core-2.img"), "other core").unwrap();
         fs::write(staged.join("empty.img"), "").unwrap();
-        seal(folder.path(), &id, "about it", &NoDisk, &Recent::never()).unwrap();
+        seal(folder.path(), &id, "about it", &NoDisk, &RecentlyVerified::never()).unwrap();
         Self { folder, id }
     }
 
@@ -34,7 +34,7 @@ impl Sealed {
     }
 
     fn open(&self) -> Result<Dump, DiskError> {
-        open(self.folder.path(), &self.id, &Recent::never())
+        open(self.folder.path(), &self.id, &RecentlyVerified::never())
     }
 
     /// The file that opening the dump reports as damaged.
@@ -52,7 +52,7 @@ impl Sealed {
 
 #[test]
 fn a_bit_flipped_in_any_file_is_found_and_the_file_named() {
-    let sealed = Sealed::new();
+    let sealed = SealedDump::new();
     for name in ["pages-1.img", "core-1.img", "core-2.img"] {
         let whole = fs::read(sealed.file(name)).unwrap();
         for at in [0, whole.len() / 2, whole.len() - 4097.min(whole.len()), whole.len() - 1] {
@@ -68,7 +68,7 @@ fn a_bit_flipped_in_any_file_is_found_and_the_file_named() {
 
 #[test]
 fn a_bit_flipped_anywhere_in_the_manifest_is_found() {
-    let sealed = Sealed::new();
+    let sealed = SealedDump::new();
     let whole = fs::read(sealed.file(MANIFEST)).unwrap();
     for at in 0..whole.len() {
         let mut flipped = whole.clone();
@@ -84,7 +84,7 @@ fn a_bit_flipped_anywhere_in_the_manifest_is_found() {
 
 #[test]
 fn files_cut_short_grown_missing_or_exchanged_are_found() {
-    let cases: [(&str, Damage<Sealed>); 6] = [
+    let cases: [(&str, Damage<SealedDump>); 6] = [
         ("pages-1.img", |sealed| {
             File::options()
                 .write(true)
@@ -107,7 +107,7 @@ fn files_cut_short_grown_missing_or_exchanged_are_found() {
         }),
     ];
     for (blamed, damage) in cases {
-        let sealed = Sealed::new();
+        let sealed = SealedDump::new();
         damage(&sealed);
         assert_eq!(sealed.blamed(), blamed);
     }
@@ -122,19 +122,19 @@ fn files_added_after_sealing_are_found() {
         ("link", |path| symlink("core-1.img", path).unwrap()),
     ];
     for (name, add) in cases {
-        let sealed = Sealed::new();
+        let sealed = SealedDump::new();
         add(&sealed.file(name));
         assert_eq!(sealed.blamed(), name);
     }
-    let sealed = Sealed::new();
+    let sealed = SealedDump::new();
     fs::rename(sealed.file("core-1.img"), sealed.folder.path().join("elsewhere")).unwrap();
     symlink("../elsewhere", sealed.file("core-1.img")).unwrap();
     assert_eq!(sealed.blamed(), "core-1.img", "a link is no file, wherever it leads");
 }
 
 /// A dump with this text as its manifest, sealed with the correct hash.
-fn with_manifest(text: &str) -> Sealed {
-    let sealed = Sealed::new();
+fn with_manifest(text: &str) -> SealedDump {
+    let sealed = SealedDump::new();
     let text = format!("{text}{:032x}\n", XxHash3_128::oneshot(text.as_bytes()));
     fs::write(sealed.file(MANIFEST), text).unwrap();
     sealed
@@ -161,7 +161,7 @@ fn a_dump_of_the_first_format_is_read() {
     fs::write(path.join("core-1.img"), "first core").unwrap();
     fs::write(path.join("empty.img"), "").unwrap();
     fs::write(path.join("burrow-manifest"), include_str!("format-1.manifest")).unwrap();
-    let dump = open(folder.path(), &id, &Recent::never()).unwrap();
+    let dump = open(folder.path(), &id, &RecentlyVerified::never()).unwrap();
     assert_eq!((dump.about.as_str(), dump.bytes), ("about it", 10));
 }
 
@@ -172,12 +172,12 @@ fn an_older_dump_in_the_place_of_a_newer_one_is_found() {
     for id in [&older, &newer] {
         let path = stage(folder.path(), id).unwrap();
         fs::write(path.join("core-1.img"), "core").unwrap();
-        seal(folder.path(), id, "about it", &NoDisk, &Recent::never()).unwrap();
-        open(folder.path(), id, &Recent::never()).unwrap();
+        seal(folder.path(), id, "about it", &NoDisk, &RecentlyVerified::never()).unwrap();
+        open(folder.path(), id, &RecentlyVerified::never()).unwrap();
     }
     fs::remove_dir_all(folder.path().join(newer.as_str())).unwrap();
     fs::rename(folder.path().join(older.as_str()), folder.path().join(newer.as_str())).unwrap();
-    let error = open(folder.path(), &newer, &Recent::never()).unwrap_err();
+    let error = open(folder.path(), &newer, &RecentlyVerified::never()).unwrap_err();
     assert!(error.to_string().contains(newer.as_str()), "{error}");
     assert!(error.to_string().contains("another dump"), "{error}");
 }
@@ -193,13 +193,13 @@ fn a_manifest_that_names_files_outside_the_dump_is_refused() {
 
 /// A disk on which one step fails.
 #[derive(Debug, Default)]
-struct Failing {
+struct FailingDisk {
     flush: bool,
     commit: bool,
     check: bool,
 }
 
-impl Disk for Failing {
+impl Disk for FailingDisk {
     fn flush(&self, _: &File) -> io::Result<()> {
         if self.flush { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
@@ -216,20 +216,20 @@ impl Disk for Failing {
 #[test]
 fn a_write_that_failed_fails_the_dump_and_trying_again_does_not_bring_it_back() {
     let disks = [
-        Failing { flush: true, ..Failing::default() },
-        Failing { commit: true, ..Failing::default() },
-        Failing { check: true, ..Failing::default() },
+        FailingDisk { flush: true, ..FailingDisk::default() },
+        FailingDisk { commit: true, ..FailingDisk::default() },
+        FailingDisk { check: true, ..FailingDisk::default() },
     ];
     for disk in disks {
         let (folder, id) = (tempfile::tempdir().unwrap(), DumpId::generate());
         let staged = stage(folder.path(), &id).unwrap();
         fs::write(staged.join("core-1.img"), "first core").unwrap();
-        let failed = seal(folder.path(), &id, "", &disk, &Recent::never()).unwrap_err();
+        let failed = seal(folder.path(), &id, "", &disk, &RecentlyVerified::never()).unwrap_err();
         assert!(
             matches!(&failed, DiskError::Step { source, .. } if source.raw_os_error() == Some(libc::EIO)),
             "{failed:?}"
         );
-        let again = seal(folder.path(), &id, "", &NoDisk, &Recent::never());
+        let again = seal(folder.path(), &id, "", &NoDisk, &RecentlyVerified::never());
         assert!(matches!(again, Err(DiskError::DumpNotFound { .. })), "{again:?}");
         assert_eq!(inventory(folder.path()).unwrap(), []);
     }

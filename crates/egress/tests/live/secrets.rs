@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burrow_audit::spool::{Part, Reader, Segment};
+use burrow_audit::spool::{Reader, Segment, SegmentPart};
 use burrow_audit::{Action, Event};
 use burrow_egress::{Directives, Egress, Grant};
 use burrow_model::network::{Budget, RequestRule, RequestScope, RuleMode};
@@ -114,7 +114,7 @@ impl Setup {
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
-        Reader::open(&self.spool, None).unwrap().read(Part::Acknowledged, 10_000).unwrap()
+        Reader::open(&self.spool, None).unwrap().read(SegmentPart::Acknowledged, 10_000).unwrap()
     }
 
     /// Waits until a matching event is recorded.

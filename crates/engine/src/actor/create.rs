@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burrow_catalog::{CatalogError, Idempotency, Inserted, SandboxChange, SandboxRow};
+use burrow_catalog::{CatalogError, Idempotency, InsertResult, SandboxChange, SandboxRow};
 use burrow_model::{OperationId, State};
 
 use super::command::{Creation, Reply, SnapshotSource, Source};
@@ -56,8 +56,8 @@ impl Actor {
         let row = SandboxRow::clone(&self.row);
         let catalog = &self.shared.seams.catalog;
         match catalog.insert_sandbox_with_operation(row, operation.clone(), idempotency).await {
-            Ok(Inserted::New) => {}
-            Ok(Inserted::Existing(existing)) => return Ok(Creation::Repeated(existing)),
+            Ok(InsertResult::New) => {}
+            Ok(InsertResult::Existing(existing)) => return Ok(Creation::Repeated(existing)),
             Err(CatalogError::NameTaken { existing }) => return Ok(Creation::NameTaken(existing)),
             Err(error) => return Err(error.into()),
         }
@@ -103,13 +103,13 @@ impl Actor {
         change.apply(&mut row);
         let catalog = &self.shared.seams.catalog;
         let refused = match catalog.insert_running_sandbox(row.clone(), idempotency.cloned()).await {
-            Ok(Inserted::New) => {
+            Ok(InsertResult::New) => {
                 self.row = Arc::new(row);
                 self.activity.follow(&self.row);
                 self.watch(live);
                 return Some(self.claimed().await);
             }
-            Ok(Inserted::Existing(existing)) => Ok(Creation::Repeated(existing)),
+            Ok(InsertResult::Existing(existing)) => Ok(Creation::Repeated(existing)),
             Err(CatalogError::NameTaken { existing }) => Ok(Creation::NameTaken(existing)),
             Err(error) => Err(error.into()),
         };

@@ -14,7 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use burrow_catalog::{
-    AuthorityRow, Catalog, CatalogError, PlaceholderRow, SandboxRow, SealedValue, SecretRow, SecretStored,
+    AuthorityRow, Catalog, CatalogError, PlaceholderRow, SandboxRow, SealedValue, SecretRow,
+    SecretStoreResult,
 };
 use burrow_egress::{Authority, Directives, Grant};
 use burrow_model::network::RequestRule;
@@ -182,14 +183,14 @@ impl Engine {
         store: impl Fn(SealedValue) -> F,
     ) -> Result<SecretRow, EngineError>
     where
-        F: Future<Output = Result<SecretStored, CatalogError>>,
+        F: Future<Output = Result<SecretStoreResult, CatalogError>>,
     {
         let mut known = self.catalog().secret(tenant, name).await?.map_or(0, |row| row.version);
         for _ in 0..ATTEMPTS_MAX {
             let sealed = seal(&self.shared.seams.vault, tenant, name, known + 1, value).await?;
             match store(sealed).await? {
-                SecretStored::Stored(row) => return Ok(*row),
-                SecretStored::Overtaken { version } => known = version,
+                SecretStoreResult::Stored(row) => return Ok(*row),
+                SecretStoreResult::Overtaken { version } => known = version,
             }
         }
         Err(EngineError::SecretBusy { name: name.clone() })

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use burrow_catalog::{CatalogError, Published, SandboxRow};
+use burrow_catalog::{CatalogError, PublishResult, SandboxRow};
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{ErrorCode, ListeningPort, PORT, Request};
 use burrow_model::{Refusal, SandboxId, State, TenantId};
@@ -63,13 +63,13 @@ impl Engine {
     ) -> Result<(), EngineError> {
         check(port)?;
         match self.catalog().publish_port(tenant, id, port, self.now_ms()).await {
-            Ok(Published::Now) => {
+            Ok(PublishResult::Now) => {
                 let detail = serde_json::json!({ "port": port });
                 self.shared.event(tenant, "port.published", Some(id), detail);
                 Ok(())
             }
-            Ok(Published::Already) => Ok(()),
-            Ok(Published::TooMany) => Err(EngineError::Maximum(Maximum::PublicPorts {
+            Ok(PublishResult::Already) => Ok(()),
+            Ok(PublishResult::TooMany) => Err(EngineError::Maximum(Maximum::PublicPorts {
                 id: id.clone(),
                 max: burrow_catalog::PUBLISHED_MAX,
             })),

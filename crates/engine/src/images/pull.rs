@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_images::registry::{
-    Credentials, FetchOptions, Fetched, Progress, Puller, PullerOptions, Resolved, Secret,
+    Credentials, FetchOptions, FetchedLayers, Progress, Puller, PullerOptions, ResolvedImage, Secret,
 };
 use burrow_images::{ImageError, Platform, Reference};
 use burrow_model::{Image, ImageName, ImageOrigin, OperationId, TenantId};
@@ -33,7 +33,7 @@ pub struct PullOptions {
     pub platform: Option<String>,
 }
 
-impl LayerSource for Fetched {
+impl LayerSource for FetchedLayers {
     fn open(&self, index: usize) -> Result<Box<dyn Read + Send>, ImageError> {
         Ok(Box::new(self.layer(index)?))
     }
@@ -91,11 +91,11 @@ impl Engine {
     async fn fetch(
         &self,
         puller: &Puller,
-        resolved: &Resolved,
+        resolved: &ResolvedImage,
         missing: &[usize],
         folder: &ScratchDir,
         tell: &Tell,
-    ) -> Result<Fetched, EngineError> {
+    ) -> Result<FetchedLayers, EngineError> {
         let (count, digests) = (resolved.spec.layers.len(), resolved.spec.diff_ids.clone());
         let tell = tell.clone();
         let progress = move |progress: Progress| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burrow_disks::{ChangedPath, Times, Tree};
+use burrow_disks::{ChangedPath, TimeComparison, Tree};
 use burrow_model::{Snapshot, SnapshotId, TenantId};
 use burrow_portable::{Header, Options, PortableError, Section, Writer};
 use tokio::runtime::Handle;
@@ -115,7 +115,7 @@ impl Engine {
         let changed = match &base {
             Some(base) => {
                 let (old, new) = (Tree::Snapshot(base.id.clone()), Tree::Snapshot(snapshot.id.clone()));
-                let comparison = disks.compare(&old, &new, Times::Count).await?;
+                let comparison = disks.compare(&old, &new, TimeComparison::Count).await?;
                 if comparison.more {
                     return Err(EngineError::ExportTooDifferent {
                         id: snapshot.id.clone(),

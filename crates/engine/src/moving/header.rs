@@ -7,7 +7,7 @@ use burrow_model::{
     ImageConfig, ImageId, Name, Snapshot, SnapshotId, TenantId, check_description, check_env_name,
 };
 use burrow_model::{MemorySpec, NetworkPolicy, SandboxSpec};
-use burrow_portable::{Ancestor, Base, Header, Image, Lineage, Needs, PortableError, Processes};
+use burrow_portable::{Ancestor, Base, Header, HostRequirements, Image, Lineage, PortableError, Processes};
 
 use crate::EngineError;
 use crate::shared::Shared;
@@ -45,7 +45,7 @@ pub(super) async fn of_snapshot(
     let config = shared.image_config(tenant, &snapshot.image).await?;
     Ok(Header {
         made_by: format!("burrow {}", env!("CARGO_PKG_VERSION")),
-        needs: Needs {
+        needs: HostRequirements {
             features: Vec::new(),
             driver: snapshot.spec.driver.clone(),
             processes: parts.about.map(|about| Processes { about, signer: key }),

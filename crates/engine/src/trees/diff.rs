@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use burrow_disks::{ChangedPath, Comparison, DiskError, Times, Tree};
+use burrow_disks::{ChangedPath, Comparison, DiskError, TimeComparison, Tree};
 use burrow_model::TenantId;
 use burrow_runtime::Runtime;
 use burrow_trees::diff::{self, Difference};
 use burrow_trees::glob::Glob;
-use burrow_trees::text::{self, Unified};
+use burrow_trees::text::{self, UnifiedDiff};
 use burrow_trees::{Root, TreeError, noise};
 
 use super::disks::{self, DiskParts};
@@ -72,7 +72,7 @@ pub struct DiffCounts {
 pub struct DiffEntry {
     pub difference: Difference,
     /// For a text file whose content differs, if requested.
-    pub lines: Option<Unified>,
+    pub lines: Option<UnifiedDiff>,
 }
 
 impl Engine {
@@ -137,7 +137,7 @@ async fn names(
 ) -> Result<Option<BTreeSet<Vec<u8>>>, EngineError> {
     let Some(base) = base else {
         // The pool compares them if it can; otherwise they are walked.
-        return match shared.seams.disks.compare(&old.tree, &new.tree, Times::Ignored).await {
+        return match shared.seams.disks.compare(&old.tree, &new.tree, TimeComparison::Ignored).await {
             Ok(Comparison { paths, more: false }) => {
                 Ok(Some(paths.into_iter().map(|path| path.path).collect()))
             }
@@ -162,7 +162,7 @@ pub(crate) async fn changed_since(
     base: &HeldTree,
     side: &HeldTree,
 ) -> Result<Vec<ChangedPath>, EngineError> {
-    let compared = shared.seams.disks.compare(&base.tree, &side.tree, Times::Ignored).await?;
+    let compared = shared.seams.disks.compare(&base.tree, &side.tree, TimeComparison::Ignored).await?;
     if compared.more {
         return Err(EngineError::TooDifferent { changed: compared.paths.len() });
     }
@@ -241,7 +241,7 @@ fn lines_of(
     new: &Root,
     difference: &Difference,
     room: &mut usize,
-) -> Result<Option<Unified>, TreeError> {
+) -> Result<Option<UnifiedDiff>, TreeError> {
     let is_file = |node: &Option<burrow_trees::Node>| node.as_ref().is_none_or(burrow_trees::Node::is_file);
     let one_side = difference.old.is_none() || difference.new.is_none();
     if !(difference.what.content || one_side) || !is_file(&difference.old) || !is_file(&difference.new) {

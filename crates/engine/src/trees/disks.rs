@@ -21,7 +21,7 @@ use burrow_runtime::{Form, Runtime};
 use burrow_trees::apply::Sources;
 use burrow_trees::carry::{self, Bounds};
 use burrow_trees::plan::{Action, OtherNames, Trees};
-use burrow_trees::survey::{Became, Survey};
+use burrow_trees::survey::{NameChange, Survey};
 use burrow_trees::{Identity, Node, Root, TreeError};
 
 use super::diff::blocking;
@@ -230,11 +230,11 @@ pub(crate) async fn change(
     Ok(shared.seams.disks.sync(id).await?)
 }
 
-fn changed_path((path, became): (Vec<u8>, Became)) -> ChangedPath {
+fn changed_path((path, became): (Vec<u8>, NameChange)) -> ChangedPath {
     let kind = match became {
-        Became::Added => ChangeKind::Added,
-        Became::Changed => ChangeKind::Changed,
-        Became::Deleted => ChangeKind::Deleted,
+        NameChange::Added => ChangeKind::Added,
+        NameChange::Changed => ChangeKind::Changed,
+        NameChange::Deleted => ChangeKind::Deleted,
     };
     ChangedPath { path, kind, written: false }
 }

@@ -20,7 +20,9 @@ use burrow_memory::merge::MergeReport as MemoryMergeReport;
 use burrow_model::{ChangeKind, MergeId, SandboxId, SnapshotId, TenantId};
 use burrow_runtime::Runtime;
 use burrow_trees::apply::{self, Sources};
-use burrow_trees::plan::{Action, ChangeSinceBase, Changed, OtherNames, Plan, Side, ThreeWay, Trees, plan};
+use burrow_trees::plan::{
+    Action, ChangeSinceBase, ChangedPaths, OtherNames, Plan, Side, ThreeWay, Trees, plan,
+};
 use burrow_trees::{Root, TreeError, noise};
 
 use super::diff::{blocking, changed_since};
@@ -245,7 +247,7 @@ fn without_noise(mut changed: Vec<ChangedPath>, all: bool) -> FilteredChanges {
 }
 
 /// Converts changes to the form of a plan. Files that the host puts into every sandbox are not merged.
-fn since_base(changed: Vec<ChangedPath>) -> Changed {
+fn since_base(changed: Vec<ChangedPath>) -> ChangedPaths {
     let since =
         |one: &ChangedPath| if one.written { ChangeSinceBase::Written } else { ChangeSinceBase::Something };
     let merged = changed.into_iter().filter(|one| !noise::is_hosts(&one.path));

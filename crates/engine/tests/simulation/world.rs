@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_catalog::{Catalog, SandboxRow};
-use burrow_disks::faulty::Faulty as FaultyDisks;
+use burrow_disks::faulty::FaultyDisks;
 use burrow_disks::sim::Sim as SimDisks;
 use burrow_disks::{DiskError, Disks as _};
 use burrow_egress::faulty::Faulty as FaultyEgress;

@@ -19,7 +19,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use burrow_audit::spool::{Part, ReadError, Reader, SEGMENT_BYTES_MAX, Segment};
+use burrow_audit::spool::{ReadError, Reader, SEGMENT_BYTES_MAX, Segment, SegmentPart};
 use burrow_audit::{Action, Event, Outcome, Span, Store, StoreError, Text};
 use burrow_memory::artifacts::{DiskFloor, NoDiskSpace};
 use burrow_model::TenantId;
@@ -138,7 +138,7 @@ impl Spool {
             if self.state().damaged.contains(&segment) && !sealed {
                 continue;
             }
-            let part = if sealed { Part::All } else { Part::Acknowledged };
+            let part = if sealed { SegmentPart::All } else { SegmentPart::Acknowledged };
             match self.import_segment(segment, part, now_ms, &known, home, &mut imported).await {
                 Ok(end) if newest && end > REPLACE_BYTES => self.wanted.notify_one(),
                 Ok(_) => {}
@@ -161,7 +161,7 @@ impl Spool {
     async fn import_segment(
         &self,
         segment: u64,
-        part: Part,
+        part: SegmentPart,
         now_ms: u64,
         known: &impl Fn(&TenantId) -> bool,
         home: &TenantId,

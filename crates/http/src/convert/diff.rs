@@ -3,7 +3,7 @@
 use burrow_api as api;
 use burrow_disks::{Tree, UID_SHIFT};
 use burrow_engine::{DiffEntry, DiffOptions, DiffResult, TreeOf};
-use burrow_trees::diff::What;
+use burrow_trees::diff::DifferenceKinds;
 use burrow_trees::glob::Glob;
 use burrow_trees::{Kind, Node};
 
@@ -104,7 +104,7 @@ pub(super) fn path(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-fn aspects(what: What, is_link: bool) -> Vec<api::DiffAspect> {
+fn aspects(what: DifferenceKinds, is_link: bool) -> Vec<api::DiffAspect> {
     let target = if is_link { api::DiffAspect::Link } else { api::DiffAspect::Device };
     [
         (what.content, api::DiffAspect::Content),

@@ -12,7 +12,7 @@ use std::io::{self, BufRead};
 use ::tar::Header;
 
 use self::pax::Pax;
-pub(crate) use self::sparse::Sparse;
+pub(crate) use self::sparse::SparseMap;
 
 pub(crate) const BLOCK_BYTES: usize = 512;
 
@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     /// Bytes of content that follow in the stream.
     pub(crate) size: u64,
     /// Where the content belongs in the file, if it has holes.
-    pub(crate) sparse: Option<Sparse>,
+    pub(crate) sparse: Option<SparseMap>,
     /// Extended attributes, by name.
     pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// Attributes in formats that are not supported.

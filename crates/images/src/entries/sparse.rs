@@ -15,7 +15,7 @@ const MAP_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// The positions of the content. Pieces are in order and do not overlap.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Sparse {
+pub(crate) struct SparseMap {
     /// Offset and length.
     pub(crate) pieces: Vec<(u64, u64)>,
     /// The size of the file, with its holes.
@@ -75,7 +75,7 @@ const BROKEN: Refusal = Refusal::Because("the map of its holes is malformed");
 
 impl<S: Source> Entries<S> {
     /// The oldest form: four pieces in the header, further ones in blocks after it.
-    pub(super) fn gnu_sparse(&mut self, header: &Header, stored: u64) -> Result<Sparse, Refusal> {
+    pub(super) fn gnu_sparse(&mut self, header: &Header, stored: u64) -> Result<SparseMap, Refusal> {
         let gnu = header.as_gnu().ok_or(BROKEN)?;
         let broken = |_: io::Error| BROKEN;
         let mut pieces = Vec::new();
@@ -105,7 +105,7 @@ impl<S: Source> Entries<S> {
     }
 
     /// The forms in PAX records. Returns how much of the stored content is left.
-    pub(super) fn pax_sparse(&mut self, pax: &PaxSparse, stored: u64) -> Result<(Sparse, u64), Refusal> {
+    pub(super) fn pax_sparse(&mut self, pax: &PaxSparse, stored: u64) -> Result<(SparseMap, u64), Refusal> {
         let size = pax.real_size.ok_or(BROKEN)?;
         let pairs = |numbers: &[u64]| match numbers.len().is_multiple_of(2) {
             true => Ok(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()),
@@ -158,7 +158,7 @@ impl<S: Source> Entries<S> {
     }
 }
 
-fn check(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<Sparse, Refusal> {
+fn check(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<SparseMap, Refusal> {
     let mut end = 0;
     let mut sum = 0u64;
     for &(offset, length) in &pieces {
@@ -169,7 +169,7 @@ fn check(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<Sparse, Refu
         sum = sum.checked_add(length).ok_or(BROKEN)?;
     }
     match end <= size && sum == stored {
-        true => Ok(Sparse { pieces, size }),
+        true => Ok(SparseMap { pieces, size }),
         false => Err(BROKEN),
     }
 }

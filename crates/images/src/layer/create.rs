@@ -14,9 +14,9 @@ use rustix::io::Errno;
 
 use super::attributes::{self, Translation};
 use super::path::EntryPath;
-use super::tree::{Directory, Missing, Tree, timestamps};
+use super::tree::{Directory, MissingParents, Tree, timestamps};
 use crate::ImageError;
-use crate::entries::{Entry, Kind, Sparse};
+use crate::entries::{Entry, Kind, SparseMap};
 
 /// The kernel's limit for the target of a link.
 const TARGET_BYTES_MAX: usize = 4095;
@@ -40,7 +40,7 @@ struct EntryLocation<'p> {
 pub(super) struct ContentWriter {
     file: File,
     shown: String,
-    sparse: Option<Sparse>,
+    sparse: Option<SparseMap>,
     /// The current piece of a sparse file, and the position in it.
     piece: usize,
     done: u64,
@@ -49,7 +49,7 @@ pub(super) struct ContentWriter {
 impl Tree<'_> {
     /// Creates everything except the content of a file.
     pub(super) fn create(&mut self, path: &EntryPath, entry: &Entry) -> Result<DroppedParts, ImageError> {
-        let Some(location) = self.find(path, Missing::Make)? else {
+        let Some(location) = self.find(path, MissingParents::Make)? else {
             return match entry.kind {
                 Kind::Directory => self.root_directory(path, entry),
                 Kind::File | Kind::Symlink { .. } | Kind::HardLink { .. } | Kind::Fifo | Kind::Device => {
@@ -92,7 +92,7 @@ impl Tree<'_> {
         write: impl FnOnce(&mut ContentWriter) -> Result<(), ImageError>,
     ) -> Result<DroppedParts, ImageError> {
         let location = self
-            .find(path, Missing::Make)?
+            .find(path, MissingParents::Make)?
             .ok_or_else(|| refused(path, "only a directory can be the root"))?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd: OwnedFd = self
@@ -113,7 +113,7 @@ impl Tree<'_> {
     /// Creates a socket without a listener.
     pub(super) fn socket(&mut self, path: &EntryPath, entry: &Entry) -> Result<(), ImageError> {
         let location = self
-            .find(path, Missing::Make)?
+            .find(path, MissingParents::Make)?
             .ok_or_else(|| refused(path, "only a directory can be the root"))?;
         let failed = |error| failed(path, error);
         self.replace(&location, |directory, name| {
@@ -132,7 +132,7 @@ impl Tree<'_> {
 
     /// Removes an existing path with its content.
     pub(super) fn remove_path(&mut self, path: &EntryPath) -> Result<(), ImageError> {
-        match self.find(path, Missing::Leave)? {
+        match self.find(path, MissingParents::Leave)? {
             Some(location) => {
                 self.remove(&location.directory, &location.name).map_err(|error| failed(path, error))
             }
@@ -143,7 +143,7 @@ impl Tree<'_> {
     /// Applies a whiteout. It has no effect if nothing exists there.
     pub(super) fn whiteout(&mut self, path: &EntryPath) -> Result<(), ImageError> {
         let Some((parent, name)) = path.split() else { return Ok(()) };
-        match self.directory(parent, Missing::Leave) {
+        match self.directory(parent, MissingParents::Leave) {
             Ok(Some(directory)) => self.hide(&directory, &name).map_err(|error| failed(path, error)),
             Ok(None) | Err(Errno::NOTDIR) => Ok(()),
             Err(error) => Err(failed(path, error)),
@@ -152,7 +152,7 @@ impl Tree<'_> {
 
     /// Applies an opaque whiteout.
     pub(super) fn opaque(&mut self, path: &EntryPath) -> Result<(), ImageError> {
-        match self.directory(path.as_bytes(), Missing::Leave) {
+        match self.directory(path.as_bytes(), MissingParents::Leave) {
             Ok(Some(directory)) => self.hide_all(&directory).map_err(|error| failed(path, error)),
             Ok(None) | Err(Errno::NOTDIR) => Ok(()),
             Err(error) => Err(failed(path, error)),
@@ -163,7 +163,7 @@ impl Tree<'_> {
     fn find<'p>(
         &mut self,
         path: &'p EntryPath,
-        missing: Missing,
+        missing: MissingParents,
     ) -> Result<Option<EntryLocation<'p>>, ImageError> {
         let Some((parent, name)) = path.split() else { return Ok(None) };
         match self.directory(parent, missing) {
@@ -222,7 +222,7 @@ impl Tree<'_> {
     }
 
     fn root_directory(&mut self, path: &EntryPath, entry: &Entry) -> Result<DroppedParts, ImageError> {
-        let directory = self.directory(b"", Missing::Make).map_err(|error| failed(path, error))?;
+        let directory = self.directory(b"", MissingParents::Make).map_err(|error| failed(path, error))?;
         let directory = directory.expect("the root is never missing");
         attributes::clear(directory.fd.as_fd()).map_err(|error| failed(path, error))?;
         self.forget_last();
@@ -254,7 +254,7 @@ impl Tree<'_> {
     fn hard_link(&mut self, location: &EntryLocation<'_>, target: &[u8]) -> Result<(), ImageError> {
         let from = EntryPath::parse(target)
             .map_err(|_| refused(location.path, "its target is outside of the image"))?;
-        let from = self.find(&from, Missing::Leave)?.map(|from| (from.directory, from.name));
+        let from = self.find(&from, MissingParents::Leave)?.map(|from| (from.directory, from.name));
         let (from, from_name) =
             from.ok_or_else(|| refused(location.path, "hard links to directories are not supported"))?;
         if from.inode == location.directory.inode && from_name == location.name {

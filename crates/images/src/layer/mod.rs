@@ -25,8 +25,8 @@ use std::sync::atomic::AtomicBool;
 
 use self::attributes::Shift;
 use self::create::DroppedParts;
-use self::path::Meaning;
-use self::stream::{StreamOptions, Uncompressed};
+use self::path::EntryMeaning;
+use self::stream::{StreamOptions, UncompressedStream};
 use self::tree::{Paths, Tree};
 use crate::entries::{Entries, Kind, Refusal};
 use crate::{Compression, DiffId, ImageError};
@@ -114,7 +114,7 @@ pub(crate) fn diff_id(
 }
 
 fn entries(
-    entries: &mut Entries<&mut Uncompressed>,
+    entries: &mut Entries<&mut UncompressedStream>,
     tree: &mut Tree<'_>,
     limits: &ApplyLimits,
 ) -> Result<AppliedLayer, ImageError> {
@@ -134,24 +134,24 @@ fn entries(
         }
         let named = |reason| ImageError::Entry { path: create::shown(&entry.name), reason };
         let dropped = match path::meaning(&entry.name).map_err(named)? {
-            Meaning::Place(path) if entry.kind == Kind::File => {
+            EntryMeaning::Place(path) if entry.kind == Kind::File => {
                 let size = entry.size;
                 tree.file(&path, &mut entry, |content| entries.content(size, |bytes| content.write(bytes)))?
             }
-            Meaning::Place(path) => tree.create(&path, &entry)?,
-            Meaning::Whiteout(path) => {
+            EntryMeaning::Place(path) => tree.create(&path, &entry)?,
+            EntryMeaning::Whiteout(path) => {
                 applied.whiteouts += 1;
                 entries.skip(entry.size)?;
                 tree.whiteout(&path)?;
                 DroppedParts::default()
             }
-            Meaning::Opaque(path) => {
+            EntryMeaning::Opaque(path) => {
                 applied.whiteouts += 1;
                 entries.skip(entry.size)?;
                 tree.opaque(&path)?;
                 DroppedParts::default()
             }
-            Meaning::Ignored => {
+            EntryMeaning::Ignored => {
                 entries.skip(entry.size)?;
                 DroppedParts::default()
             }

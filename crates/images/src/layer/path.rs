@@ -24,7 +24,7 @@ pub(super) struct EntryPath {
 
 /// The meaning of an entry's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum EntryMeaning {
     Place(EntryPath),
     /// Removes what lower layers have at this path.
     Whiteout(EntryPath),
@@ -83,25 +83,25 @@ impl EntryPath {
 }
 
 /// Distinguishes whiteouts from entries.
-pub(super) fn meaning(name: &[u8]) -> Result<Meaning, &'static str> {
+pub(super) fn meaning(name: &[u8]) -> Result<EntryMeaning, &'static str> {
     let path = EntryPath::parse(name)?;
     if !path.bytes.windows(WHITEOUT.len()).any(|window| window == WHITEOUT) {
-        return Ok(Meaning::Place(path));
+        return Ok(EntryMeaning::Place(path));
     }
     let parts: Vec<&[u8]> = path.bytes.split(|&byte| byte == b'/').collect();
-    let Some((last, parents)) = parts.split_last() else { return Ok(Meaning::Place(path)) };
+    let Some((last, parents)) = parts.split_last() else { return Ok(EntryMeaning::Place(path)) };
     if parents.iter().chain([last]).any(|part| part.starts_with(WHITEOUT_META) && *part != OPAQUE) {
-        return Ok(Meaning::Ignored);
+        return Ok(EntryMeaning::Ignored);
     }
     if parents.iter().any(|part| part.starts_with(WHITEOUT)) {
         return Err("it is inside a whiteout");
     }
     let parent = EntryPath { bytes: parents.join(&b'/') };
     if *last == OPAQUE {
-        return Ok(Meaning::Opaque(parent));
+        return Ok(EntryMeaning::Opaque(parent));
     }
     match last.strip_prefix(WHITEOUT) {
-        None => Ok(Meaning::Place(path)),
+        None => Ok(EntryMeaning::Place(path)),
         Some(b"" | b"." | b"..") => Err("it is a whiteout without a name"),
         Some(hidden) => {
             let mut bytes = parent.bytes;
@@ -109,7 +109,7 @@ pub(super) fn meaning(name: &[u8]) -> Result<Meaning, &'static str> {
                 bytes.push(b'/');
             }
             bytes.extend_from_slice(hidden);
-            Ok(Meaning::Whiteout(EntryPath { bytes }))
+            Ok(EntryMeaning::Whiteout(EntryPath { bytes }))
         }
     }
 }
@@ -137,7 +137,7 @@ mod tests {
             ("..a/b..", "..a/b.."),
             ("a/...", "a/..."),
         ] {
-            assert_eq!(meaning(name.as_bytes()).unwrap(), Meaning::Place(path(expected)), "{name}");
+            assert_eq!(meaning(name.as_bytes()).unwrap(), EntryMeaning::Place(path(expected)), "{name}");
         }
     }
 
@@ -157,16 +157,16 @@ mod tests {
     #[test]
     fn whiteouts_are_distinguished_from_names() {
         for (name, expected) in [
-            ("a/.wh.b", Meaning::Whiteout(path("a/b"))),
-            (".wh.b", Meaning::Whiteout(path("b"))),
-            (".wh..hidden", Meaning::Whiteout(path(".hidden"))),
-            (".wh....", Meaning::Whiteout(path("..."))),
-            ("a/.wh..wh..opq", Meaning::Opaque(path("a"))),
-            (".wh..wh..opq", Meaning::Opaque(path(""))),
-            (".wh..wh.plnk/12.34", Meaning::Ignored),
-            ("a/.wh..wh.orph", Meaning::Ignored),
-            ("a.wh.b", Meaning::Place(path("a.wh.b"))),
-            (".who", Meaning::Place(path(".who"))),
+            ("a/.wh.b", EntryMeaning::Whiteout(path("a/b"))),
+            (".wh.b", EntryMeaning::Whiteout(path("b"))),
+            (".wh..hidden", EntryMeaning::Whiteout(path(".hidden"))),
+            (".wh....", EntryMeaning::Whiteout(path("..."))),
+            ("a/.wh..wh..opq", EntryMeaning::Opaque(path("a"))),
+            (".wh..wh..opq", EntryMeaning::Opaque(path(""))),
+            (".wh..wh.plnk/12.34", EntryMeaning::Ignored),
+            ("a/.wh..wh.orph", EntryMeaning::Ignored),
+            ("a.wh.b", EntryMeaning::Place(path("a.wh.b"))),
+            (".who", EntryMeaning::Place(path(".who"))),
         ] {
             assert_eq!(meaning(name.as_bytes()), Ok(expected), "{name}");
         }
@@ -176,8 +176,8 @@ mod tests {
         #[test]
         fn no_name_contains_a_parent_component(name in "[./ab\\x00wh]{0,40}") {
             let paths = match meaning(name.as_bytes()) {
-                Ok(Meaning::Place(path) | Meaning::Whiteout(path) | Meaning::Opaque(path)) => path,
-                Ok(Meaning::Ignored) | Err(_) => return Ok(()),
+                Ok(EntryMeaning::Place(path) | EntryMeaning::Whiteout(path) | EntryMeaning::Opaque(path)) => path,
+                Ok(EntryMeaning::Ignored) | Err(_) => return Ok(()),
             };
             prop_assert!(!paths.bytes.starts_with(b"/"));
             for part in paths.bytes.split(|&byte| byte == b'/').filter(|_| !paths.bytes.is_empty()) {

@@ -39,7 +39,7 @@ pub(crate) struct StreamOptions<'a> {
 
 /// The uncompressed stream, for one reader.
 #[derive(Debug)]
-pub(crate) struct Uncompressed {
+pub(crate) struct UncompressedStream {
     pieces: Receiver<Result<Piece, ImageError>>,
     piece: Piece,
     offset: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Uncompressed {
 pub(crate) fn digest_while<T>(
     stored: impl Read + Send,
     options: StreamOptions<'_>,
-    read: impl FnOnce(&mut Uncompressed) -> Result<T, ImageError>,
+    read: impl FnOnce(&mut UncompressedStream) -> Result<T, ImageError>,
 ) -> Result<(T, DiffId, u64), ImageError> {
     std::thread::scope(|scope| {
         let (to_reader, pieces) = sync_channel(PIECES);
@@ -73,7 +73,7 @@ pub(crate) fn digest_while<T>(
             })
             .map_err(start)?;
         let (piece, failure) = (Arc::new(Vec::new()), None);
-        let mut stream = Uncompressed { pieces, piece, offset: 0, total: 0, failure, ended: false };
+        let mut stream = UncompressedStream { pieces, piece, offset: 0, total: 0, failure, ended: false };
         let result = read(&mut stream).and_then(|value| {
             stream.drain()?;
             Ok(value)
@@ -203,7 +203,7 @@ impl<R: Read> Read for CountingReader<'_, R> {
     }
 }
 
-impl Uncompressed {
+impl UncompressedStream {
     /// Reads to the end: the bytes after an archive are padding, but belong to the digest.
     fn drain(&mut self) -> Result<(), ImageError> {
         loop {
@@ -216,7 +216,7 @@ impl Uncompressed {
     }
 }
 
-impl Read for Uncompressed {
+impl Read for UncompressedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let available = self.fill_buf()?;
         let count = available.len().min(buffer.len());
@@ -226,7 +226,7 @@ impl Read for Uncompressed {
     }
 }
 
-impl BufRead for Uncompressed {
+impl BufRead for UncompressedStream {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.offset == self.piece.len() && !self.ended {
             match self.pieces.recv() {
@@ -251,7 +251,7 @@ impl BufRead for Uncompressed {
     }
 }
 
-impl Source for &mut Uncompressed {}
+impl Source for &mut UncompressedStream {}
 
 #[cfg(test)]
 mod tests {

@@ -63,7 +63,7 @@ pub(super) struct Directory {
 
 /// What to do about missing parent directories.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum MissingParents {
     Make,
     Leave,
 }
@@ -79,7 +79,7 @@ pub(super) enum Paths {
 
 /// Which entries a removal keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Spare {
+enum KeptEntries {
     Nothing,
     OfThisLayer,
 }
@@ -111,7 +111,7 @@ impl<'r> Tree<'r> {
     pub(super) fn directory(
         &mut self,
         path: &[u8],
-        missing: Missing,
+        missing: MissingParents,
     ) -> Result<Option<Rc<Directory>>, Errno> {
         if let Some((known, directory)) = &self.last
             && known == path
@@ -120,13 +120,13 @@ impl<'r> Tree<'r> {
         }
         let fd = match (self.resolve(path), missing) {
             (Ok(fd), _) => fd,
-            (Err(Errno::NOENT), Missing::Make) if self.paths == Paths::Layer => self.make(path)?,
-            (Err(Errno::NOENT), Missing::Make) => return Ok(None),
-            (Err(Errno::NOENT), Missing::Leave) => return Ok(None),
+            (Err(Errno::NOENT), MissingParents::Make) if self.paths == Paths::Layer => self.make(path)?,
+            (Err(Errno::NOENT), MissingParents::Make) => return Ok(None),
+            (Err(Errno::NOENT), MissingParents::Leave) => return Ok(None),
             (Err(error), _) => return Err(error),
         };
         let found = rustix::fs::fstat(&fd)?;
-        self.remember_time(found.st_ino, path, modified(&found), Known::Keep);
+        self.remember_time(found.st_ino, path, modified(&found), KnownTime::Keep);
         let has_default_acl = attributes::has_default_acl(fd.as_fd())?;
         let directory = Rc::new(Directory { fd, inode: found.st_ino, has_default_acl });
         self.last = Some((path.to_vec(), Rc::clone(&directory)));
@@ -231,7 +231,7 @@ impl<'r> Tree<'r> {
 
     /// Removes `name` and its content. It is not an error if it does not exist.
     pub(super) fn remove(&mut self, directory: &Directory, name: &CStr) -> Result<(), Errno> {
-        self.remove_name(directory.fd.as_fd(), directory.inode, name, Spare::Nothing, 0)
+        self.remove_name(directory.fd.as_fd(), directory.inode, name, KeptEntries::Nothing, 0)
     }
 
     /// Removes what lower layers have under this name.
@@ -239,7 +239,7 @@ impl<'r> Tree<'r> {
         if self.was_empty {
             return Ok(());
         }
-        self.remove_name(directory.fd.as_fd(), directory.inode, name, Spare::OfThisLayer, 0)
+        self.remove_name(directory.fd.as_fd(), directory.inode, name, KeptEntries::OfThisLayer, 0)
     }
 
     /// Removes what lower layers have in this directory.
@@ -247,7 +247,7 @@ impl<'r> Tree<'r> {
         if self.was_empty {
             return Ok(());
         }
-        self.remove_children(directory.fd.as_fd(), directory.inode, Spare::OfThisLayer, 0)
+        self.remove_children(directory.fd.as_fd(), directory.inode, KeptEntries::OfThisLayer, 0)
     }
 
     fn remove_name(
@@ -255,10 +255,10 @@ impl<'r> Tree<'r> {
         directory: BorrowedFd<'_>,
         inode: u64,
         name: &CStr,
-        spare: Spare,
+        spare: KeptEntries,
         depth: usize,
     ) -> Result<(), Errno> {
-        let touched = spare == Spare::OfThisLayer && self.touched.contains(&self.key(inode, name));
+        let touched = spare == KeptEntries::OfThisLayer && self.touched.contains(&self.key(inode, name));
         let found = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => found,
             Err(Errno::NOENT) => return Ok(()),
@@ -287,7 +287,7 @@ impl<'r> Tree<'r> {
         }
         match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
             // It contains something of this layer.
-            Err(Errno::NOTEMPTY | Errno::EXIST) if spare == Spare::OfThisLayer => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) if spare == KeptEntries::OfThisLayer => Ok(()),
             result => result,
         }
     }
@@ -296,16 +296,16 @@ impl<'r> Tree<'r> {
         &mut self,
         directory: BorrowedFd<'_>,
         inode: u64,
-        spare: Spare,
+        spare: KeptEntries,
         depth: usize,
     ) -> Result<(), Errno> {
-        if spare == Spare::OfThisLayer && self.cleaned.contains(&inode) {
+        if spare == KeptEntries::OfThisLayer && self.cleaned.contains(&inode) {
             return Ok(());
         }
         for name in children(directory)? {
             self.remove_name(directory, inode, &name, spare, depth)?;
         }
-        if spare == Spare::OfThisLayer {
+        if spare == KeptEntries::OfThisLayer {
             self.cleaned.insert(inode);
         }
         Ok(())
@@ -313,11 +313,11 @@ impl<'r> Tree<'r> {
 
     /// Records the final time of a directory.
     pub(super) fn set_time(&mut self, inode: u64, path: &[u8], time: Time) {
-        self.remember_time(inode, path, time, Known::Replace);
+        self.remember_time(inode, path, time, KnownTime::Replace);
     }
 
-    fn remember_time(&mut self, inode: u64, path: &[u8], time: Time, known: Known) {
-        if known == Known::Keep && self.times.contains_key(&inode) {
+    fn remember_time(&mut self, inode: u64, path: &[u8], time: Time, known: KnownTime) {
+        if known == KnownTime::Keep && self.times.contains_key(&inode) {
             return;
         }
         if self.times_bytes + path.len() > TIMES_BYTES_MAX {
@@ -343,7 +343,7 @@ impl<'r> Tree<'r> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum KnownTime {
     Keep,
     Replace,
 }

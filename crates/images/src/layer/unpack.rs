@@ -15,7 +15,7 @@ use super::create::{ContentWriter, shown};
 use super::path::EntryPath;
 use super::tree::{Paths, Tree};
 use crate::ImageError;
-use crate::entries::{Entry, Kind, Sparse, Time};
+use crate::entries::{Entry, Kind, SparseMap, Time};
 
 /// How ids outside and inside a sandbox differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl<'r> Unpacker<'r> {
     ) -> Result<(), E> {
         let entry_path = parsed(path)?;
         let mut entry = entry(path, Kind::File, inode);
-        entry.sparse = Some(Sparse { size, pieces: Vec::new() });
+        entry.sparse = Some(SparseMap { size, pieces: Vec::new() });
         let mut failed = None;
         let made = self.tree.file(&entry_path, &mut entry, |content| {
             fill(&mut FileFiller(content)).map_err(|error| {

@@ -23,7 +23,7 @@ const ADDRESSES_MAX: usize = 8;
 
 /// The allowed targets of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum TargetPolicy {
     /// Any host that the user named.
     Named,
     /// The targets to which a registry in a private network may refer: all except link-local addresses, where clouds
@@ -34,7 +34,7 @@ pub(super) enum Reach {
     Public,
 }
 
-impl Reach {
+impl TargetPolicy {
     fn allows(self, address: IpAddr) -> bool {
         match self {
             Self::Named => true,
@@ -48,7 +48,7 @@ impl Reach {
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) tls: TlsConnector,
-    pub(super) reach: Reach,
+    pub(super) reach: TargetPolicy,
 }
 
 impl tower::Service<Uri> for Connector {
@@ -80,7 +80,7 @@ impl Connector {
     }
 }
 
-async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
+async fn connect(host: &str, port: u16, reach: TargetPolicy) -> io::Result<TcpStream> {
     let mut last = None;
     for address in lookup(host, port).await? {
         if !reach.allows(address.ip()) {
@@ -122,7 +122,7 @@ pub(super) async fn probe(tls: &TlsConnector, host: &str, port: u16, plain: bool
         if !plain {
             return Ok(ProbeResult { encrypted: true, public });
         }
-        let tcp = connect(host, port, Reach::Named).await?;
+        let tcp = connect(host, port, TargetPolicy::Named).await?;
         match encrypt(tls, host, tcp).await {
             Ok(_) => Ok(ProbeResult { encrypted: true, public }),
             // The host uses TLS, but with an untrusted certificate.
@@ -214,8 +214,11 @@ mod tests {
     fn no_registry_may_refer_to_cloud_metadata() {
         for text in ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254"] {
             let address = text.parse().unwrap();
-            assert!(!Reach::Private.allows(address) && !Reach::Public.allows(address), "{text}");
+            assert!(
+                !TargetPolicy::Private.allows(address) && !TargetPolicy::Public.allows(address),
+                "{text}"
+            );
         }
-        assert!(Reach::Private.allows("10.0.0.1".parse().unwrap()));
+        assert!(TargetPolicy::Private.allows("10.0.0.1".parse().unwrap()));
     }
 }

@@ -14,7 +14,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio_rustls::TlsConnector;
 
-use super::connect::{Connector, Reach};
+use super::connect::{Connector, TargetPolicy};
 use crate::ImageError;
 
 /// From the request to the first byte of the response. Some registries have slow stores.
@@ -59,7 +59,11 @@ impl Http {
                 .pool_idle_timeout(POOL_IDLE)
                 .build(Connector { tls: tls.clone(), reach })
         };
-        Self { named: pool(Reach::Named), private: pool(Reach::Private), public: pool(Reach::Public) }
+        Self {
+            named: pool(TargetPolicy::Named),
+            private: pool(TargetPolicy::Private),
+            public: pool(TargetPolicy::Public),
+        }
     }
 
     /// One request, without redirects.
@@ -69,7 +73,7 @@ impl Http {
         url: &Uri,
         headers: &HeaderMap,
         body: Bytes,
-        reach: Reach,
+        reach: TargetPolicy,
     ) -> Result<Response<Incoming>, ImageError> {
         let mut request = Request::builder().method(method).uri(url.clone());
         if let Some(target) = request.headers_mut() {
@@ -82,9 +86,9 @@ impl Http {
             source: io::Error::new(io::ErrorKind::InvalidInput, error),
         })?;
         let pool = match reach {
-            Reach::Named => &self.named,
-            Reach::Private => &self.private,
-            Reach::Public => &self.public,
+            TargetPolicy::Named => &self.named,
+            TargetPolicy::Private => &self.private,
+            TargetPolicy::Public => &self.public,
         };
         match tokio::time::timeout(ANSWER_TIMEOUT, pool.request(request)).await {
             Ok(Ok(response)) => Ok(response),
@@ -105,7 +109,7 @@ impl Http {
         url: &Uri,
         headers: &HeaderMap,
         authorization: Option<&HeaderValue>,
-        elsewhere: Reach,
+        elsewhere: TargetPolicy,
     ) -> Result<HttpResponse, ImageError> {
         let mut at = url.clone();
         for _ in 0..=REDIRECTS_MAX {
@@ -114,7 +118,7 @@ impl Http {
             if let Some(value) = authorization.filter(|_| same_origin) {
                 headers.insert(AUTHORIZATION, value.clone());
             }
-            let reach = if same_origin { Reach::Named } else { elsewhere };
+            let reach = if same_origin { TargetPolicy::Named } else { elsewhere };
             let response = self.send(Method::GET, &at, &headers, Bytes::new(), reach).await?;
             if !is_redirect(response.status()) {
                 return Ok(HttpResponse { response, same_origin, url: at });

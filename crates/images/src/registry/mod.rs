@@ -21,7 +21,7 @@ use burrow_dial::tls_connector;
 use futures_util::StreamExt;
 use tokio_rustls::TlsConnector;
 
-use self::connect::Reach;
+use self::connect::TargetPolicy;
 use self::credentials::Login;
 pub use self::credentials::{Credentials, Secret};
 use self::http::Http;
@@ -58,7 +58,7 @@ pub struct Puller {
 
 /// An image in a registry: its documents, whose digests were verified.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub struct ResolvedImage {
     pub reference: Reference,
     pub spec: ImageSpec,
 }
@@ -68,7 +68,7 @@ pub struct Resolved {
 pub struct FetchOptions {
     /// The directory for layers, which are named by the hexadecimal digits of their digest; existing ones are used.
     pub cache: PathBuf,
-    /// Keeps the files when [`Fetched`] is dropped.
+    /// Keeps the files when [`FetchedLayers`] is dropped.
     pub keep: bool,
     pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
 }
@@ -84,7 +84,7 @@ pub struct Progress {
 
 /// Downloaded layers, verified and on disk. Dropping it removes them, unless they are kept.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchedLayers {
     files: Vec<(usize, PathBuf)>,
     keep: bool,
 }
@@ -110,7 +110,7 @@ impl Puller {
     }
 
     /// Fetches the description of an image: manifest, platform, configuration.
-    pub async fn resolve(&self, reference: &Reference) -> Result<Resolved, ImageError> {
+    pub async fn resolve(&self, reference: &Reference) -> Result<ResolvedImage, ImageError> {
         let session = self.session(reference).await?;
         let of = reference.to_string();
         let host = &self.options.platform;
@@ -133,7 +133,7 @@ impl Puller {
         let config = session.blob(manifest.config.digest, manifest.config.size, CONFIG_BYTES_MAX).await?;
         let config = manifest::parse_config(&config, &of)?;
         let spec = manifest::assemble(fetched.digest, &manifest, config, host, &of)?;
-        Ok(Resolved { reference: reference.clone(), spec })
+        Ok(ResolvedImage { reference: reference.clone(), spec })
     }
 
     /// Downloads the layers with these indices (from 0), a few at a time.
@@ -143,12 +143,12 @@ impl Puller {
     /// If an index is not one of the image's layers.
     pub async fn fetch(
         &self,
-        resolved: &Resolved,
+        resolved: &ResolvedImage,
         layers: &[usize],
         options: &FetchOptions,
-    ) -> Result<Fetched, ImageError> {
+    ) -> Result<FetchedLayers, ImageError> {
         let session = self.session(&resolved.reference).await?;
-        let mut fetched = Fetched { files: Vec::new(), keep: options.keep };
+        let mut fetched = FetchedLayers { files: Vec::new(), keep: options.keep };
         // An image may contain the same layer twice; it is stored in one file.
         let mut once: Vec<(usize, Digest)> = Vec::new();
         for &index in layers {
@@ -199,7 +199,7 @@ impl Puller {
         };
         let probed = probed.map_err(|source| ImageError::Connect { host: authority.to_owned(), source })?;
         let scheme = if probed.encrypted { "https" } else { "http" };
-        let elsewhere = if probed.public { Reach::Public } else { Reach::Private };
+        let elsewhere = if probed.public { TargetPolicy::Public } else { TargetPolicy::Private };
         let base = Base { url: format!("{scheme}://{authority}"), elsewhere };
         bases.insert(registry.to_owned(), base.clone());
         Ok(base)
@@ -221,7 +221,7 @@ fn split(authority: &str) -> (String, Option<u16>) {
     (host.trim_start_matches('[').trim_end_matches(']').to_owned(), port)
 }
 
-impl Fetched {
+impl FetchedLayers {
     /// The stored bytes of a layer, for [`crate::layer::apply`].
     ///
     /// # Panics
@@ -238,7 +238,7 @@ impl Fetched {
     }
 }
 
-impl Drop for Fetched {
+impl Drop for FetchedLayers {
     fn drop(&mut self) {
         if !self.keep {
             for (_, path) in &self.files {

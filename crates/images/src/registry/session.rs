@@ -10,7 +10,7 @@ use http::{Method, StatusCode, Uri};
 use serde::Deserialize;
 
 use super::challenge::{self, Challenge, encode};
-use super::connect::Reach;
+use super::connect::TargetPolicy;
 use super::credentials::{Login, sensitive};
 use super::http::{Http, HttpResponse, check_target, document, shown, status_error, without_secrets};
 use crate::manifest::ACCEPTED;
@@ -32,7 +32,7 @@ pub(super) struct Tokens(Mutex<HashMap<(String, String), HeaderValue>>);
 pub(super) struct Base {
     pub(super) url: String,
     /// The targets to which it may refer.
-    pub(super) elsewhere: Reach,
+    pub(super) elsewhere: TargetPolicy,
 }
 
 pub(super) struct Session<'a> {
@@ -192,7 +192,7 @@ impl Session<'_> {
             format!("{realm}{separator}{query}").parse().map_err(|_| refused("it is not a valid URL"))?;
         check_target(registry, &with_query).map_err(refused)?;
         let reach = match with_query.authority() == registry.authority() {
-            true => Reach::Named,
+            true => TargetPolicy::Named,
             false => self.base.elsewhere,
         };
         let mut headers = HeaderMap::new();

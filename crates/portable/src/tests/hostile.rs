@@ -6,7 +6,7 @@ use crate::writer::Manifest;
 use crate::{Entry, Extent, Header, Identity, Kind, MAGIC, TreePath};
 
 /// A file that is assembled by hand, with a valid end.
-struct Forged {
+struct ForgedFile {
     bytes: Vec<u8>,
     root: blake3::Hasher,
     frames: u64,
@@ -14,7 +14,7 @@ struct Forged {
     content_bytes: u64,
 }
 
-impl Forged {
+impl ForgedFile {
     fn new(header: &Header) -> Self {
         let mut forged = Self {
             bytes: MAGIC.to_vec(),
@@ -78,8 +78,8 @@ impl Forged {
     }
 }
 
-fn whole() -> Forged {
-    Forged::new(&header()).section(1)
+fn whole() -> ForgedFile {
+    ForgedFile::new(&header()).section(1)
 }
 
 fn named(name: &str, kind: Kind) -> Entry {
@@ -87,7 +87,7 @@ fn named(name: &str, kind: Kind) -> Entry {
 }
 
 #[track_caller]
-fn refused(forged: Forged, why: &str) {
+fn refused(forged: ForgedFile, why: &str) {
     let error = read_all(&forged.end()).unwrap_err().to_string();
     assert!(error.contains(why), "{error}");
 }
@@ -124,9 +124,9 @@ fn repeated_and_unsorted_entries_are_refused() {
     refused(whole().entries(&[directory("b"), directory("a")]), "is repeated or out of order");
     refused(whole().entries(&[directory("a")]).entries(&[directory("a")]), "is repeated or out of order");
     refused(whole().section(1), "out of order");
-    refused(Forged::new(&header()).section(3).section(2), "out of order");
-    refused(Forged::new(&header()).section(9), "unknown kind");
-    refused(Forged::new(&header()).entries(&[directory("a")]), "outside a section");
+    refused(ForgedFile::new(&header()).section(3).section(2), "out of order");
+    refused(ForgedFile::new(&header()).section(9), "unknown kind");
+    refused(ForgedFile::new(&header()).entries(&[directory("a")]), "outside a section");
     refused(whole().frame(FrameKind::Header, &header().to_json().unwrap()), "second header");
 }
 
@@ -145,7 +145,7 @@ fn links_to_later_entries_and_devices_are_refused() {
     root[0] = 5;
     refused(whole().frame(FrameKind::Entries, &root), "only a directory");
     refused(
-        Forged::new(&header()).section(2).entries(&[named("a", Kind::Fifo(meta()))]),
+        ForgedFile::new(&header()).section(2).entries(&[named("a", Kind::Fifo(meta()))]),
         "only files are allowed here",
     );
     refused(whole().entries(&[named("a", Kind::Gone)]), "cannot contain removed entries");

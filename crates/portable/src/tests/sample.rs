@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use crate::{
-    Ancestor, Entry, Extent, Header, Image, Item, Kind, Limits, Lineage, Meta, Needs, Options, PortableError,
-    Processes, Reader, Section, Sink, Summary, Time, TreePath, VerifiedFile, Writer,
+    Ancestor, Entry, Extent, Header, HostRequirements, Image, Item, Kind, Limits, Lineage, Meta, Options,
+    PortableError, Processes, Reader, Section, Sink, Summary, Time, TreePath, VerifiedFile, Writer,
 };
 
 /// The content of the extents of a file, one after the other.
@@ -17,7 +17,7 @@ pub(super) struct Content(pub(super) Vec<u8>);
 pub(super) type Tree = Vec<(Section, Vec<(Entry, Content)>)>;
 
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptFile {
     pub(super) header: Header,
     pub(super) found: Tree,
     pub(super) proven: VerifiedFile,
@@ -42,7 +42,7 @@ impl Content {
 pub(super) fn header() -> Header {
     Header {
         made_by: "burrow 0.1.0".to_owned(),
-        needs: Needs {
+        needs: HostRequirements {
             features: Vec::new(),
             driver: "container".to_owned(),
             processes: Some(Processes { about: "{}".to_owned(), signer: None }),
@@ -139,11 +139,11 @@ pub(super) fn written(header: &Header, tree: &Tree) -> (Vec<u8>, Summary) {
     (bytes, summary)
 }
 
-pub(super) fn read_all(bytes: &[u8]) -> Result<Kept, PortableError> {
+pub(super) fn read_all(bytes: &[u8]) -> Result<KeptFile, PortableError> {
     read_within(bytes, Limits { entries: 1000, bytes: 64 << 20 })
 }
 
-pub(super) fn read_within(bytes: &[u8], limits: Limits) -> Result<Kept, PortableError> {
+pub(super) fn read_within(bytes: &[u8], limits: Limits) -> Result<KeptFile, PortableError> {
     let (header, mut reader) = Reader::open(bytes, limits)?;
     let mut found: Tree = Vec::new();
     let mut chunks = HashMap::new();
@@ -151,7 +151,7 @@ pub(super) fn read_within(bytes: &[u8], limits: Limits) -> Result<Kept, Portable
         match item {
             Item::Section(section) => found.push((section, Vec::new())),
             Item::Entry(entry) => {
-                let mut taken = Taken { content: Vec::new(), chunks: &mut chunks, expects: None };
+                let mut taken = TakenContent { content: Vec::new(), chunks: &mut chunks, expects: None };
                 reader.content(&mut taken)?;
                 let content = Content(taken.content);
                 let (_, entries) = found.last_mut().expect("entries are in sections");
@@ -160,16 +160,16 @@ pub(super) fn read_within(bytes: &[u8], limits: Limits) -> Result<Kept, Portable
         }
     }
     let proven = reader.proven().expect("it was read to its end").clone();
-    Ok(Kept { header, found, proven })
+    Ok(KeptFile { header, found, proven })
 }
 
-struct Taken<'c> {
+struct TakenContent<'c> {
     content: Vec<u8>,
     chunks: &'c mut HashMap<[u8; 32], Vec<u8>>,
     expects: Option<([u8; 32], usize)>,
 }
 
-impl Sink for Taken<'_> {
+impl Sink for TakenContent<'_> {
     fn piece(&mut self, _: u64, bytes: &[u8]) -> io::Result<()> {
         if let Some((hash, length)) = self.expects.take()
             && bytes.len() >= length

@@ -16,7 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 use burrow_trees::carry;
-use burrow_trees::survey::{Became, Survey};
+use burrow_trees::survey::{NameChange, Survey};
 use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
@@ -262,9 +262,9 @@ fn read_survey(input: &mut dyn Read) -> io::Result<Survey> {
         let mut letter = [0];
         input.read_exact(&mut letter)?;
         let became = match letter[0] {
-            b'+' => Became::Added,
-            b'~' => Became::Changed,
-            b'-' => Became::Deleted,
+            b'+' => NameChange::Added,
+            b'~' => NameChange::Changed,
+            b'-' => NameChange::Deleted,
             b'e' => return Ok(survey),
             b'm' => {
                 survey.more = true;

@@ -12,7 +12,7 @@ use burrow_runtime::microvm::disk;
 use burrow_runtime::{OwnDisks as _, Runtime as _, RuntimeError};
 use burrow_trees::apply::Sources;
 use burrow_trees::plan::{Action, Content};
-use burrow_trees::survey::{Became, Survey};
+use burrow_trees::survey::{NameChange, Survey};
 use burrow_trees::{Kind, Node, Root, carry};
 
 use crate::support::{Host, LIMITS};
@@ -66,13 +66,14 @@ fn these(names: &[&str]) -> BTreeSet<Vec<u8>> {
 
 fn names_of(survey: &Survey) -> Vec<String> {
     assert!(!survey.more);
-    let sign = |became: &Became| match became {
-        Became::Added => '+',
-        Became::Changed => '~',
-        Became::Deleted => '-',
+    let sign = |became: &NameChange| match became {
+        NameChange::Added => '+',
+        NameChange::Changed => '~',
+        NameChange::Deleted => '-',
     };
-    let one =
-        |(path, became): (&Vec<u8>, &Became)| format!("{}{}", sign(became), String::from_utf8_lossy(path));
+    let one = |(path, became): (&Vec<u8>, &NameChange)| {
+        format!("{}{}", sign(became), String::from_utf8_lossy(path))
+    };
     survey.found.iter().map(one).collect()
 }
 

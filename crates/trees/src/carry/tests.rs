@@ -13,7 +13,7 @@ fn as_is(_: &[u8], _: &mut Node) -> io::Result<()> {
 }
 
 /// Applies a stream to an empty tree.
-fn received(stream: &[u8], bounds: Bounds) -> (tempfile::TempDir, Result<Received, TreeError>) {
+fn received(stream: &[u8], bounds: Bounds) -> (tempfile::TempDir, Result<ReceiveReport, TreeError>) {
     let (tree, staging) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (live, aside) = (Root::open(tree.path()).unwrap(), Root::open(staging.path()).unwrap());
     let done = receive(&live, &aside, &mut &stream[..], bounds, &mut as_is);
@@ -80,7 +80,7 @@ fn parent_directories_are_sent_and_missing_names_are_skipped() {
     let wanted = BTreeSet::from([b"/folder/deep/file".to_vec(), b"/missing/name".to_vec()]);
     send(&root, &wanted, &mut stream).unwrap();
     let (to, done) = received(&stream, BOUNDS);
-    assert_eq!(done.unwrap(), Received { records: 3, bytes: 4, length: 4 });
+    assert_eq!(done.unwrap(), ReceiveReport { records: 3, bytes: 4, length: 4 });
     assert_eq!(fs::read(to.path().join("folder/deep/file")).unwrap(), b"text");
     assert_eq!(fs::metadata(to.path().join("folder")).unwrap().mode() & 0o7777, 0o2750);
 }

@@ -8,7 +8,7 @@ impl Planner<'_> {
     pub(super) fn fit_kinds(&mut self) {
         for (path, side) in std::mem::take(&mut self.chosen) {
             let three = self.names.get(&path);
-            let is_directory = |at: Option<&super::At>| at.is_some_and(|at| at.node.is_directory());
+            let is_directory = |at: Option<&super::PathNode>| at.is_some_and(|at| at.node.is_directory());
             let (ours, theirs) = (
                 is_directory(three.and_then(|three| three.ours.as_ref())),
                 is_directory(three.and_then(|three| three.theirs.as_ref())),

@@ -12,9 +12,9 @@ pub trait OtherNames {
 
 /// For trees without such information: only changed names are known.
 #[derive(Clone, Copy, Debug)]
-pub struct OnlyChanged;
+pub struct ChangedNamesOnly;
 
-impl OtherNames for OnlyChanged {
+impl OtherNames for ChangedNamesOnly {
     fn names_of(&self, _: &[u8]) -> Result<Vec<Vec<u8>>, TreeError> {
         Ok(Vec::new())
     }

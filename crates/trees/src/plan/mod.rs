@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::glob::Glob;
 use crate::{Identity, Node, Root, TreeError};
 
-pub use links::{OnlyChanged, OtherNames};
+pub use links::{ChangedNamesOnly, OtherNames};
 
 /// Identifies one of the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,9 +68,9 @@ impl Trees {
     }
 
     /// The nodes of the three trees at the paths that either side changed.
-    pub fn gather(&self, by_ours: &Changed, by_theirs: &Changed) -> Result<PlanInput, TreeError> {
-        let at = |side: Side, path: &[u8], since_base| -> Result<Option<At>, TreeError> {
-            Ok(self.of(side).node(path)?.map(|node| At { path: path.to_vec(), node, since_base }))
+    pub fn gather(&self, by_ours: &ChangedPaths, by_theirs: &ChangedPaths) -> Result<PlanInput, TreeError> {
+        let at = |side: Side, path: &[u8], since_base| -> Result<Option<PathNode>, TreeError> {
+            Ok(self.of(side).node(path)?.map(|node| PathNode { path: path.to_vec(), node, since_base }))
         };
         let paths: BTreeSet<&Vec<u8>> = by_ours.keys().chain(by_theirs.keys()).collect();
         let mut gathered = PlanInput::default();
@@ -84,7 +84,7 @@ impl Trees {
             }
             let base = at(Side::Base, path, ChangeSinceBase::Nothing)?;
             // An unchanged side is read once.
-            let by = |side: Side, changed: &Changed| match changed.get(path) {
+            let by = |side: Side, changed: &ChangedPaths| match changed.get(path) {
                 Some(since) => at(side, path, *since),
                 None => Ok(base.clone()),
             };
@@ -130,13 +130,13 @@ impl PlanInput {
 /// The nodes of the three trees at one path, or, for a moved file, at two.
 #[derive(Clone, Debug)]
 pub struct ThreeWay {
-    pub base: Option<At>,
-    pub ours: Option<At>,
-    pub theirs: Option<At>,
+    pub base: Option<PathNode>,
+    pub ours: Option<PathNode>,
+    pub theirs: Option<PathNode>,
 }
 
 #[derive(Clone, Debug)]
-pub struct At {
+pub struct PathNode {
     pub path: Vec<u8>,
     pub node: Node,
     pub since_base: ChangeSinceBase,
@@ -154,7 +154,7 @@ pub enum ChangeSinceBase {
 }
 
 /// All paths that a side may have changed since the base.
-pub type Changed = BTreeMap<Vec<u8>, ChangeSinceBase>;
+pub type ChangedPaths = BTreeMap<Vec<u8>, ChangeSinceBase>;
 
 /// The decision if both sides changed the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -346,7 +346,7 @@ impl Planner<'_> {
 
     fn conflict(&mut self, path: &[u8], kind: ConflictKind) {
         let three = self.names.get(path);
-        let node = |at: fn(&ThreeWay) -> &Option<At>| {
+        let node = |at: fn(&ThreeWay) -> &Option<PathNode>| {
             three.and_then(|three| at(three).as_ref()).map(|at| at.node.clone())
         };
         self.plan.conflicts.push(Conflict {
@@ -419,7 +419,7 @@ impl Planner<'_> {
     fn holds_already(
         &self,
         three: &ThreeWay,
-        ours: Option<&At>,
+        ours: Option<&PathNode>,
         node: &Node,
         content: &Content,
     ) -> Result<bool, TreeError> {
@@ -441,7 +441,7 @@ impl Planner<'_> {
     }
 }
 
-fn taken(at: &At) -> Content {
+fn taken(at: &PathNode) -> Content {
     match at.node.is_file() {
         true => Content::Theirs { path: at.path.clone() },
         false => Content::None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{At, ChangeSinceBase, ConflictKind, Content, Outcome, Planner, Policy, Side, ThreeWay};
+use super::{ChangeSinceBase, ConflictKind, Content, Outcome, PathNode, Planner, Policy, Side, ThreeWay};
 use crate::text::{self, Clash};
 use crate::{Identity, Kind, Node, TreeError};
 
@@ -66,7 +66,7 @@ impl Planner<'_> {
         if self.is_equal(in_base, in_ours)? {
             return settled(take());
         }
-        let same_kinds = |one: &At, other: &At| {
+        let same_kinds = |one: &PathNode, other: &PathNode| {
             std::mem::discriminant(&one.node.kind) == std::mem::discriminant(&other.node.kind)
         };
         Ok(match (base, ours, theirs) {
@@ -87,7 +87,7 @@ impl Planner<'_> {
     }
 
     /// Merges content, mode, owner and attributes separately.
-    fn aspects(&self, base: &At, ours: &At, theirs: &At) -> Result<Verdict, TreeError> {
+    fn aspects(&self, base: &PathNode, ours: &PathNode, theirs: &PathNode) -> Result<Verdict, TreeError> {
         let Some(attributes) = merge_attributes(&base.node, &ours.node, &theirs.node) else {
             return Ok(Verdict::Clash(ConflictKind::Attributes));
         };
@@ -161,7 +161,7 @@ impl Planner<'_> {
         if !ours.node.is_file() || !theirs.node.is_file() {
             return Ok(None);
         }
-        let read = |side, at: Option<&At>| match at {
+        let read = |side, at: Option<&PathNode>| match at {
             Some(at) => self.contents.text(side, &at.path),
             None => Ok(Some(Vec::new())),
         };
@@ -193,7 +193,11 @@ impl Planner<'_> {
         Ok(Some(Outcome::Mixed { node, content: Content::Merged { content } }))
     }
 
-    fn is_equal(&self, one: Option<(Side, &At)>, other: Option<(Side, &At)>) -> Result<bool, TreeError> {
+    fn is_equal(
+        &self,
+        one: Option<(Side, &PathNode)>,
+        other: Option<(Side, &PathNode)>,
+    ) -> Result<bool, TreeError> {
         match (one, other) {
             (None, None) => Ok(true),
             (Some(one), Some(other)) => {
@@ -203,7 +207,11 @@ impl Planner<'_> {
         }
     }
 
-    pub(super) fn is_same_content(&self, one: (Side, &At), other: (Side, &At)) -> Result<bool, TreeError> {
+    pub(super) fn is_same_content(
+        &self,
+        one: (Side, &PathNode),
+        other: (Side, &PathNode),
+    ) -> Result<bool, TreeError> {
         let (left, right) = (&one.1.node, &other.1.node);
         if left.kind != right.kind {
             return Ok(false);
@@ -211,7 +219,7 @@ impl Planner<'_> {
         if !left.is_file() {
             return Ok(true);
         }
-        let whose = |(side, at): (Side, &At)| {
+        let whose = |(side, at): (Side, &PathNode)| {
             (if at.since_base == ChangeSinceBase::Nothing { Side::Base } else { side }, at.path.clone())
         };
         let mut pair = [whose(one), whose(other)];
@@ -289,8 +297,8 @@ impl Planner<'_> {
     }
 
     /// Files of the base that one side has under another name, and no longer under the old one: from, to.
-    fn moved_by(&self, side: fn(&ThreeWay) -> &Option<At>) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let single = |at: &At| -> Option<(u64, (i64, u32))> {
+    fn moved_by(&self, side: fn(&ThreeWay) -> &Option<PathNode>) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let single = |at: &PathNode| -> Option<(u64, (i64, u32))> {
             let Identity { inode, born, links } = at.node.identity?;
             (at.node.is_file() && links == 1).then_some((inode, born))
         };
@@ -315,10 +323,10 @@ impl Planner<'_> {
 }
 
 /// Whether ours already has the resulting path.
-fn is_kept(ours: &At, theirs: &At) -> bool {
+fn is_kept(ours: &PathNode, theirs: &PathNode) -> bool {
     ours.path == theirs.path
 }
 
-fn is_moved(one: Option<&At>, other: Option<&At>) -> bool {
+fn is_moved(one: Option<&PathNode>, other: Option<&PathNode>) -> bool {
     matches!((one, other), (Some(one), Some(other)) if one.path != other.path)
 }

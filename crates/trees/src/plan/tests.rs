@@ -242,7 +242,7 @@ impl World {
     }
 
     fn plan(&self, policies: &Policies) -> Plan {
-        plan(self.names(), &self.trees, &OnlyChanged, policies).unwrap()
+        plan(self.names(), &self.trees, &ChangedNamesOnly, policies).unwrap()
     }
 
     /// Merges into a copy of ours, and returns its content.
@@ -467,7 +467,7 @@ fn a_file_that_one_side_moved_and_the_other_changed_is_changed_at_its_new_path()
             at.node.identity = Some(crate::Identity { inode, born: (0, 0), links: 1 });
         }
     }
-    let plan = plan(names, &world.trees, &OnlyChanged, &policies(Policy::Fail)).unwrap();
+    let plan = plan(names, &world.trees, &ChangedNamesOnly, &policies(Policy::Fail)).unwrap();
     assert_eq!(plan.conflicts, []);
     assert_eq!(plan.moved.len(), 2);
     let root = Root::open(&ours).unwrap();
@@ -495,13 +495,13 @@ fn hard_links_stay_hard_links() {
     fs::write(theirs.join("x"), "new").unwrap();
     fs::hard_link(theirs.join("x"), theirs.join("y")).unwrap();
     fs::hard_link(theirs.join("kept"), theirs.join("z")).unwrap();
-    struct Kept;
-    impl OtherNames for Kept {
+    struct KeptNames;
+    impl OtherNames for KeptNames {
         fn names_of(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, TreeError> {
             Ok(if path == b"/z" { vec![b"/kept".to_vec(), b"/z".to_vec()] } else { Vec::new() })
         }
     }
-    let plan = plan(world.names(), &world.trees, &Kept, &policies(Policy::Fail)).unwrap();
+    let plan = plan(world.names(), &world.trees, &KeptNames, &policies(Policy::Fail)).unwrap();
     let ours = world.path("ours");
     let live = Root::open(&ours).unwrap();
     let sources = Sources { ours: &world.trees.ours, theirs: &world.trees.theirs };
@@ -517,14 +517,14 @@ fn a_file_that_only_theirs_wrote_to_is_taken_unchanged() {
     let file = |content| Model::File { content, mode: 0o644 };
     let tree = |content| Children::from([(1, file(content)), (2, file(content))]);
     let world = World::of(&tree(1), &tree(1), &tree(2));
-    let written = |paths: &[&str]| -> Changed {
+    let written = |paths: &[&str]| -> ChangedPaths {
         paths.iter().map(|path| (path.as_bytes().to_vec(), ChangeSinceBase::Written)).collect()
     };
     // Ours has changed one of them too, so it is compared.
     let gathered = world.trees.gather(&written(&["/n2"]), &written(&["/n1", "/n2"])).unwrap();
     assert_eq!(gathered.overwritten.iter().map(|(path, _)| &path[..]).collect::<Vec<_>>(), [b"/n1"]);
     assert_eq!(gathered.names.keys().map(|path| &path[..]).collect::<Vec<_>>(), [b"/n2"]);
-    let plan = plan(gathered, &world.trees, &OnlyChanged, &policies(Policy::Fail)).unwrap();
+    let plan = plan(gathered, &world.trees, &ChangedNamesOnly, &policies(Policy::Fail)).unwrap();
     assert!(plan.conflicts.is_empty());
     assert_eq!(world.merged(&plan), tree(2));
 }

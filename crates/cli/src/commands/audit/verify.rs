@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read as _};
 
 use burrow_audit::export::LINE_BYTES_MAX;
 use burrow_audit::note::{Checkpoint, NOTE_BYTES_MAX, PublicKey};
-use burrow_audit::verify::{Verified, Verifier, VerifyError};
+use burrow_audit::verify::{Verifier, VerifyError, VerifyReport};
 use burrow_client::ByteStream;
 
 use crate::commands::prelude::*;
@@ -57,7 +57,7 @@ pub(super) async fn run(ctx: &Context, args: VerifyArgs) -> Result<(), Stop> {
     }
 }
 
-fn print_result(verified: &Verified, key: Option<&PublicKey>, format: Format) -> Result<(), Stop> {
+fn print_result(verified: &VerifyReport, key: Option<&PublicKey>, format: Format) -> Result<(), Stop> {
     let events = quantity::count(verified.events, "event", "events");
     let (mut lines, mut notes) = (vec![format!("verified: {events}, root {}", verified.root)], Vec::new());
     if verified.removed > 0 {
@@ -125,7 +125,7 @@ fn from_file(
     file: &Path,
     verifier: Verifier,
     key: Option<&PublicKey>,
-) -> io::Result<Result<Verified, VerifyError>> {
+) -> io::Result<Result<VerifyReport, VerifyError>> {
     from_reader(BufReader::with_capacity(1 << 20, input::open(file)?), verifier, key)
 }
 
@@ -133,7 +133,7 @@ fn from_reader(
     mut reader: impl BufRead,
     mut verifier: Verifier,
     key: Option<&PublicKey>,
-) -> io::Result<Result<Verified, VerifyError>> {
+) -> io::Result<Result<VerifyReport, VerifyError>> {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -153,7 +153,7 @@ async fn from_daemon(
     stream: ByteStream,
     verifier: Verifier,
     key: PublicKey,
-) -> Result<Result<Verified, VerifyError>, Stop> {
+) -> Result<Result<VerifyReport, VerifyError>, Stop> {
     let what = "could not read the audit log";
     let (sender, reader) = to_blocking();
     let checking =

@@ -10,7 +10,7 @@ use rustix::fs::RenameFlags;
 
 use super::*;
 
-struct Edited {
+struct EditedSandbox {
     pool: TestPool,
     image: ImageId,
     id: SandboxId,
@@ -18,7 +18,7 @@ struct Edited {
     before: SnapshotId,
 }
 
-impl Edited {
+impl EditedSandbox {
     /// A sandbox with a few files, and a snapshot of it.
     async fn new() -> Self {
         let pool = TestPool::new();
@@ -63,7 +63,7 @@ fn show(changes: &[Change]) -> String {
 
 #[tokio::test]
 async fn added_changed_and_deleted_files_are_distinguished() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let path = |name: &str| edited.rootfs.join(name);
     fs::write(path("new"), "").unwrap();
     fs::create_dir_all(path("d/e")).unwrap();
@@ -75,7 +75,7 @@ async fn added_changed_and_deleted_files_are_distinguished() {
 
 #[tokio::test]
 async fn owners_modes_attributes_and_links_count_and_times_do_not() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let path = |name: &str| edited.rootfs.join(name);
     fs::set_permissions(path("top"), Permissions::from_mode(0o600)).unwrap();
     std::os::unix::fs::chown(path("a/one"), Some(100_001), None).unwrap();
@@ -98,7 +98,7 @@ async fn owners_modes_attributes_and_links_count_and_times_do_not() {
 
 #[tokio::test]
 async fn a_renamed_directory_is_deleted_and_added_with_its_content() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let path = |name: &str| edited.rootfs.join(name);
     fs::rename(path("a"), path("moved")).unwrap();
     fs::write(path("moved/b/more"), "x").unwrap();
@@ -111,7 +111,7 @@ async fn a_renamed_directory_is_deleted_and_added_with_its_content() {
 /// The kernel sends these with temporary names like `o257-8-0`.
 #[tokio::test]
 async fn exchanged_names_are_changes_of_both_and_names_of_the_kernel_are_not_seen() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let root = File::open(&edited.rootfs).unwrap();
     rustix::fs::renameat_with(&root, "top", &root, "c/three", RenameFlags::EXCHANGE).unwrap();
     rustix::fs::renameat_with(&root, "a", &root, "c", RenameFlags::EXCHANGE).unwrap();
@@ -124,7 +124,7 @@ async fn exchanged_names_are_changes_of_both_and_names_of_the_kernel_are_not_see
 
 #[tokio::test]
 async fn a_directory_moved_into_its_own_child_is_followed() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let path = |name: &str| edited.rootfs.join(name);
     fs::rename(path("a/b"), path("b")).unwrap();
     fs::rename(path("a"), path("b/a")).unwrap();
@@ -134,7 +134,7 @@ async fn a_directory_moved_into_its_own_child_is_followed() {
 
 #[tokio::test]
 async fn a_file_with_two_names_changes_under_both() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let path = |name: &str| edited.rootfs.join(name);
     fs::hard_link(path("top"), path("c/also")).unwrap();
     let between = SnapshotId::generate();
@@ -150,7 +150,7 @@ async fn a_file_with_two_names_changes_under_both() {
 
 #[tokio::test]
 async fn a_replaced_file_is_changed_and_files_beside_the_root_are_not_reported() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let path = |name: &str| edited.rootfs.join(name);
     fs::write(path("top.tmp"), "saved").unwrap();
     fs::rename(path("top.tmp"), path("top")).unwrap();
@@ -162,7 +162,7 @@ async fn a_replaced_file_is_changed_and_files_beside_the_root_are_not_reported()
 
 #[tokio::test]
 async fn no_more_paths_are_listed_than_asked_for_and_all_are_counted() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     for file in 0..50 {
         fs::write(edited.rootfs.join(format!("file-{file:02}")), "x").unwrap();
     }
@@ -186,7 +186,7 @@ async fn no_more_paths_are_listed_than_asked_for_and_all_are_counted() {
 
 #[tokio::test]
 async fn a_disk_is_not_removed_during_a_comparison() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let after = SnapshotId::generate();
     for file in 0..2000 {
         fs::write(edited.rootfs.join(format!("file-{file}")), "x").unwrap();
@@ -209,7 +209,7 @@ async fn a_disk_is_not_removed_during_a_comparison() {
 /// A process inside can create paths longer than the kernel accepts in one call, by descending step by step.
 #[tokio::test]
 async fn paths_too_long_to_compare_cost_the_list_and_not_the_snapshot() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let name = "x".repeat(250);
     let mut at = std::os::fd::OwnedFd::from(File::open(&edited.rootfs).unwrap());
     for _ in 0..20 {
@@ -231,7 +231,7 @@ async fn paths_too_long_to_compare_cost_the_list_and_not_the_snapshot() {
 
 #[tokio::test]
 async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_asked() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let (disks, frozen) = (&edited.pool.disks, SnapshotId::generate());
     fs::write(edited.rootfs.join("top"), "changed").unwrap();
     fs::write(edited.rootfs.join(std::ffi::OsStr::from_bytes(b"new-\xff")), "x").unwrap();
@@ -249,10 +249,10 @@ async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_a
     let path = |path: &[u8], kind| ChangedPath { path: path.to_vec(), kind, written: false };
     let top = ChangedPath { written: true, ..path(b"/top", ChangeKind::Changed) };
     let written = [path(b"/new-\xff", ChangeKind::Added), top];
-    assert_eq!(compared(Times::Ignored).await, Comparison { paths: written.to_vec(), more: false });
+    assert_eq!(compared(TimeComparison::Ignored).await, Comparison { paths: written.to_vec(), more: false });
     let timed = [path(b"/", ChangeKind::Changed), path(b"/a/b/two", ChangeKind::Changed)];
     let all = timed.into_iter().chain(written).collect();
-    assert_eq!(compared(Times::Count).await, Comparison { paths: all, more: false });
+    assert_eq!(compared(TimeComparison::Count).await, Comparison { paths: all, more: false });
     let read = disks.locate((&new).into()).await.unwrap();
     assert_eq!(fs::read(read.join("top")).unwrap(), b"changed");
     disks.remove(DiskId::Frozen(frozen.clone())).await.unwrap();
@@ -261,7 +261,7 @@ async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_a
 
 #[tokio::test]
 async fn all_names_of_a_file_are_returned_and_none_of_a_directory() {
-    let edited = Edited::new().await;
+    let edited = EditedSandbox::new().await;
     let disks = &edited.pool.disks;
     fs::hard_link(edited.rootfs.join("top"), edited.rootfs.join("a/b/also")).unwrap();
     let frozen = SnapshotId::generate();
@@ -281,7 +281,7 @@ async fn all_names_of_a_file_are_returned_and_none_of_a_directory() {
 
 /// The state of one path in a walk.
 #[derive(Debug, PartialEq, Eq)]
-struct Walked {
+struct PathState {
     identity: (u64, Option<std::time::SystemTime>),
     mode: u32,
     owner: u32,
@@ -289,7 +289,7 @@ struct Walked {
     note: Option<Vec<u8>>,
 }
 
-fn walk(root: &Path) -> BTreeMap<String, Walked> {
+fn walk(root: &Path) -> BTreeMap<String, PathState> {
     let (mut found, mut left) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(folder) = left.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -303,7 +303,7 @@ fn walk(root: &Path) -> BTreeMap<String, Walked> {
             } else {
                 Some(fs::read(&path).unwrap())
             };
-            let walked = Walked {
+            let walked = PathState {
                 identity: (seen.ino(), seen.created().ok()),
                 mode: seen.mode(),
                 owner: seen.uid(),

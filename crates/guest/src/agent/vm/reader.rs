@@ -9,7 +9,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use burrow_trees::survey::{self, Became, Survey};
+use burrow_trees::survey::{self, NameChange, Survey};
 use burrow_trees::{Root, carry};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -115,9 +115,9 @@ fn serve(
 fn tell(survey: &Survey, out: &mut dyn io::Write) -> io::Result<()> {
     for (path, became) in &survey.found {
         let letter = match became {
-            Became::Added => b'+',
-            Became::Changed => b'~',
-            Became::Deleted => b'-',
+            NameChange::Added => b'+',
+            NameChange::Changed => b'~',
+            NameChange::Deleted => b'-',
         };
         out.write_all(&[letter])?;
         out.write_all(&u32::try_from(path.len()).map_err(io::Error::other)?.to_le_bytes())?;
