@@ -100,7 +100,7 @@ pub(crate) enum Kind {
     /// Runs microVMs, without a warm pool.
     Machines,
     /// Runs microVMs, with a warm pool of one.
-    MachinesAhead,
+    PrecreatedMachines,
 }
 
 /// A running daemon. Dropping it removes everything it created.
@@ -289,9 +289,12 @@ impl Kind {
     fn folder(self) -> &'static str {
         match self {
             Self::Code => "code",
-            Self::Usual | Self::Bare | Self::Roomy | Self::MiniLm | Self::Machines | Self::MachinesAhead => {
-                "template"
-            }
+            Self::Usual
+            | Self::Bare
+            | Self::Roomy
+            | Self::MiniLm
+            | Self::Machines
+            | Self::PrecreatedMachines => "template",
         }
     }
 }
@@ -316,7 +319,7 @@ fn write_state(
     let (ready, more) = match kind {
         Kind::Usual | Kind::Code => ("", String::new()),
         Kind::Bare | Kind::Machines => ("ready = 0\n", String::new()),
-        Kind::MachinesAhead => ("ready = 1\n", String::new()),
+        Kind::PrecreatedMachines => ("ready = 1\n", String::new()),
         Kind::Roomy => ("", "[limits]\nsandboxes = 2000\n".to_owned()),
         Kind::MiniLm => {
             let folder = prepared.minilm.as_ref().expect("the group is left out without it");
@@ -324,7 +327,8 @@ fn write_state(
         }
     };
     let criu = prepared.criu.as_ref().map_or_else(String::new, |path| format!("criu = {path:?}\n"));
-    let machines = prepared.lib.as_ref().filter(|_| matches!(kind, Kind::Machines | Kind::MachinesAhead));
+    let machines =
+        prepared.lib.as_ref().filter(|_| matches!(kind, Kind::Machines | Kind::PrecreatedMachines));
     let machines = machines.map_or_else(String::new, |lib| {
         format!("qemu = {:?}\nkernel = {:?}\n", lib.join("qemu"), lib.join("vm"))
     });

@@ -209,15 +209,19 @@ fn pre_created_sandboxes_are_used_replaced_and_removed_with_the_daemon() {
     daemon.keep_ready(2);
     daemon.launch();
     eventually("the warm pool to fill", || (ready(&daemon) == 2).then_some(()));
-    let ahead = daemon.inventory();
-    assert_eq!((ahead.volumes.len(), ahead.networks.len(), ahead.cgroups.len()), (2, 2, 2));
+    let precreated = daemon.inventory();
+    assert_eq!((precreated.volumes.len(), precreated.networks.len(), precreated.cgroups.len()), (2, 2, 2));
     assert_eq!(listed(&daemon).len(), 0, "it is nobody's sandbox yet");
 
     // One sandbox gets its name when it is taken from the pool; the other keeps its default name.
     daemon.ok(&["create", "--name", "alpha"]);
     let plain = daemon.ok(&["create"]);
     let ids: Vec<String> = listed(&daemon).into_iter().map(|(id, _)| id).collect();
-    assert!(ids.iter().all(|id| ahead.volumes.contains(id)), "{ids:?} are not of {:?}", ahead.volumes);
+    assert!(
+        ids.iter().all(|id| precreated.volumes.contains(id)),
+        "{ids:?} are not of {:?}",
+        precreated.volumes
+    );
     for (sandbox, name) in [("alpha", "alpha"), (plain.as_str(), plain.as_str())] {
         let said =
             daemon.ok(&["exec", sandbox, "-c", "hostname; cat /etc/hostname; getent hosts $(hostname)"]);

@@ -42,7 +42,7 @@ pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Fi
     figures.extend(brood(&daemon, &client, by).await?);
     drop(client);
     daemon.finish().await?;
-    figures.extend(ahead(prepared, rounds, by).await?);
+    figures.extend(precreated(prepared, rounds, by).await?);
     Ok(figures)
 }
 
@@ -215,8 +215,8 @@ async fn fork_many(daemon: &Daemon, client: &Client, parent: &str) -> Result<(f6
 }
 
 /// The latency that users of a daemon with a warm pool see.
-async fn ahead(prepared: &Prepared, rounds: u32, by: &str) -> Result<Vec<Figure>, BenchError> {
-    let daemon = Daemon::start(prepared, Kind::MachinesAhead).await?;
+async fn precreated(prepared: &Prepared, rounds: u32, by: &str) -> Result<Vec<Figure>, BenchError> {
+    let daemon = Daemon::start(prepared, Kind::PrecreatedMachines).await?;
     let client = daemon.client()?;
     let mut made = Samples::default();
     for round in 0..rounds + 2 {

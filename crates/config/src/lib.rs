@@ -157,7 +157,7 @@ pub struct RuntimeConfig {
     /// Raise kernel limits that all sandboxes share.
     pub raise_sysctls: bool,
     /// Whether containers run in the AppArmor profile.
-    pub apparmor: apparmor::Use,
+    pub apparmor: apparmor::ProfileUse,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,11 +300,11 @@ impl Config {
     }
 }
 
-fn apparmor_use(settings: &Settings) -> apparmor::Use {
+fn apparmor_use(settings: &Settings) -> apparmor::ProfileUse {
     match settings.text("runtime.apparmor").as_str() {
-        "true" => apparmor::Use::Always,
-        "false" => apparmor::Use::Never,
-        _ => apparmor::Use::Auto,
+        "true" => apparmor::ProfileUse::Always,
+        "false" => apparmor::ProfileUse::Never,
+        _ => apparmor::ProfileUse::Auto,
     }
 }
 

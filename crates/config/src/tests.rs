@@ -188,10 +188,13 @@ fn the_effective_configuration_shows_every_key() {
 
 #[test]
 fn apparmor_is_used_where_the_host_has_it_unless_it_is_required_or_turned_off() {
-    use burrow_runtime::container::apparmor::Use;
-    for (text, expected) in
-        [("", Use::Auto), ("\"auto\"", Use::Auto), ("true", Use::Always), ("false", Use::Never)]
-    {
+    use burrow_runtime::container::apparmor::ProfileUse;
+    for (text, expected) in [
+        ("", ProfileUse::Auto),
+        ("\"auto\"", ProfileUse::Auto),
+        ("true", ProfileUse::Always),
+        ("false", ProfileUse::Never),
+    ] {
         let line = if text.is_empty() { String::new() } else { format!("[runtime]\napparmor = {text}\n") };
         assert_eq!(parsed(&line).runtime.apparmor, expected, "{text}");
     }

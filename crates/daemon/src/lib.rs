@@ -61,9 +61,9 @@ pub mod probes {
     pub use burrow_disks::btrfs::{
         Backing as PoolBacking, Finding as DisksFinding, Problem as DisksProblem, probe as volumes,
     };
-    pub use burrow_network::linux::{Unable as NetworkUnable, probe as network};
+    pub use burrow_network::linux::{NetworkUnavailable, probe as network};
     pub use burrow_runtime::container::apparmor;
-    pub use burrow_runtime::container::bounds::{BOUNDS, Standing};
+    pub use burrow_runtime::container::bounds::{BOUNDS, LimitState};
 
     pub use burrow_config::POOL_FILE;
 }

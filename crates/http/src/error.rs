@@ -512,7 +512,7 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
         RuntimeError::Boot { .. }
         | RuntimeError::BootTimeout { .. }
         | RuntimeError::Launcher { .. }
-        | RuntimeError::NotAhead { .. }
+        | RuntimeError::NotPrecreated { .. }
         | RuntimeError::DumpHangs { .. }
         | RuntimeError::Injected => ErrorCode::Internal,
     }

@@ -224,7 +224,7 @@ fn of_runtime(error: &RuntimeError) -> Option<&'static str> {
         | RuntimeError::NoMachine { .. }
         | RuntimeError::Launcher { .. }
         | RuntimeError::Host { .. }
-        | RuntimeError::NotAhead { .. }
+        | RuntimeError::NotPrecreated { .. }
         | RuntimeError::DumpHangs { .. }
         | RuntimeError::Dump { .. }
         | RuntimeError::Disks { .. }

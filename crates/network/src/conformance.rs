@@ -65,7 +65,7 @@ pub trait Fixture: Send + Sync {
 
 /// The two ways in which a sandbox gets its network. The suite runs the same tests for both.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum ConnectMode {
     /// For a new machine, by `connect`.
     Now,
     /// For a restored machine, by `connect_later` and the plug.
@@ -74,7 +74,7 @@ enum Way {
 
 /// Runs the whole suite.
 pub async fn all(fixture: &dyn Fixture) {
-    for way in [Way::Now, Way::Later] {
+    for way in [ConnectMode::Now, ConnectMode::Later] {
         a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixture, way).await;
         releasing_twice_or_an_unknown_sandbox_succeeds(fixture, way).await;
         dialling_reaches_the_guest(fixture, way).await;
@@ -102,7 +102,10 @@ pub async fn all(fixture: &dyn Fixture) {
     shutting_down_keeps_sandboxes_and_still_connects(fixture).await;
 }
 
-async fn a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixture: &dyn Fixture, way: Way) {
+async fn a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(
+    fixture: &dyn Fixture,
+    way: ConnectMode,
+) {
     let network = fixture.network();
     let id = SandboxId::generate();
     connect(fixture, way, &id).await;
@@ -111,7 +114,7 @@ async fn a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixtu
     assert!(!inventory(network).await.contains(&id));
 }
 
-async fn releasing_twice_or_an_unknown_sandbox_succeeds(fixture: &dyn Fixture, way: Way) {
+async fn releasing_twice_or_an_unknown_sandbox_succeeds(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     release(network, &id).await;
@@ -120,7 +123,7 @@ async fn releasing_twice_or_an_unknown_sandbox_succeeds(fixture: &dyn Fixture, w
     release(network, &id).await;
 }
 
-async fn dialling_reaches_the_guest(fixture: &dyn Fixture, way: Way) {
+async fn dialling_reaches_the_guest(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     let link = connect(fixture, way, &id).await;
@@ -131,7 +134,7 @@ async fn dialling_reaches_the_guest(fixture: &dyn Fixture, way: Way) {
     release(network, &id).await;
 }
 
-async fn a_port_without_a_listener_refuses_connections(fixture: &dyn Fixture, way: Way) {
+async fn a_port_without_a_listener_refuses_connections(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     let link = connect(fixture, way, &id).await;
@@ -140,7 +143,7 @@ async fn a_port_without_a_listener_refuses_connections(fixture: &dyn Fixture, wa
     release(network, &id).await;
 }
 
-async fn connecting_again_replaces_the_network(fixture: &dyn Fixture, way: Way) {
+async fn connecting_again_replaces_the_network(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     let first = connect(fixture, way, &id).await;
@@ -153,7 +156,7 @@ async fn connecting_again_replaces_the_network(fixture: &dyn Fixture, way: Way) 
     assert!(!inventory(network).await.contains(&id));
 }
 
-async fn a_handle_is_dead_once_its_sandbox_was_released(fixture: &dyn Fixture, way: Way) {
+async fn a_handle_is_dead_once_its_sandbox_was_released(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     let link = connect(fixture, way, &id).await;
@@ -209,7 +212,7 @@ async fn nothing_is_plugged_into_a_network_that_was_released_or_replaced(fixture
     assert_eq!(error.kind(), io::ErrorKind::NotConnected);
 }
 
-async fn an_unconnected_sandbox_is_not_adopted(fixture: &dyn Fixture, way: Way) {
+async fn an_unconnected_sandbox_is_not_adopted(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     assert!(network.adopt(&id).await.expect("asking is no error").is_none());
@@ -218,7 +221,7 @@ async fn an_unconnected_sandbox_is_not_adopted(fixture: &dyn Fixture, way: Way) 
     assert!(network.adopt(&id).await.expect("asking is no error").is_none());
 }
 
-async fn the_next_daemon_adopts_connected_sandboxes(fixture: &dyn Fixture, way: Way) {
+async fn the_next_daemon_adopts_connected_sandboxes(fixture: &dyn Fixture, way: ConnectMode) {
     let id = SandboxId::generate();
     let link = connect(fixture, way, &id).await;
     let guest = Guest::start(fixture, &id, &link.attachment);
@@ -233,13 +236,13 @@ async fn the_next_daemon_adopts_connected_sandboxes(fixture: &dyn Fixture, way: 
     next.network().shutdown().await;
 }
 
-async fn release_removes_everything_that_a_cancelled_connect_left(fixture: &dyn Fixture, way: Way) {
+async fn release_removes_everything_that_a_cancelled_connect_left(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     for polls in 0..4 {
         let id = SandboxId::generate();
         let mut connect = match way {
-            Way::Now => network.connect(&id),
-            Way::Later => network.connect_later(&id),
+            ConnectMode::Now => network.connect(&id),
+            ConnectMode::Later => network.connect_later(&id),
         };
         for _ in 0..polls {
             // One poll only: the operation that it waits for is hardly complete by then.
@@ -275,17 +278,17 @@ async fn shutting_down_keeps_sandboxes_and_still_connects(fixture: &dyn Fixture)
     let next = fixture.reopen();
     let network = next.network();
     let (before, after) = (SandboxId::generate(), SandboxId::generate());
-    let link = connect(&*next, Way::Now, &before).await;
+    let link = connect(&*next, ConnectMode::Now, &before).await;
     let guest = Guest::start(fixture, &before, &link.attachment);
     network.shutdown().await;
     network.shutdown().await;
     assert!(guest.is_behind(&*link.dial).await);
-    connect(&*next, Way::Now, &after).await;
+    connect(&*next, ConnectMode::Now, &after).await;
     release(network, &before).await;
     release(network, &after).await;
 }
 
-async fn all_traffic_of_a_sandbox_arrives_at_its_listeners(fixture: &dyn Fixture, way: Way) {
+async fn all_traffic_of_a_sandbox_arrives_at_its_listeners(fixture: &dyn Fixture, way: ConnectMode) {
     let (one, other) =
         (ConnectedSandbox::start(fixture, way).await, ConnectedSandbox::start(fixture, way).await);
     for _ in 0..3 {
@@ -296,7 +299,10 @@ async fn all_traffic_of_a_sandbox_arrives_at_its_listeners(fixture: &dyn Fixture
     other.end().await;
 }
 
-async fn reopened_listeners_take_over_and_accepted_connections_continue(fixture: &dyn Fixture, way: Way) {
+async fn reopened_listeners_take_over_and_accepted_connections_continue(
+    fixture: &dyn Fixture,
+    way: ConnectMode,
+) {
     let mut leaving = ConnectedSandbox::start(fixture, way).await;
     let mut inside = fixture.leave(&leaving.id, &leaving.link.attachment).expect("a listener is open");
     let (mut outside, _from) = accept(&leaving.listeners.tcp).await;
@@ -310,7 +316,7 @@ async fn reopened_listeners_take_over_and_accepted_connections_continue(fixture:
     leaving.end().await;
 }
 
-async fn the_next_daemon_opens_listeners_of_connected_sandboxes(fixture: &dyn Fixture, way: Way) {
+async fn the_next_daemon_opens_listeners_of_connected_sandboxes(fixture: &dyn Fixture, way: ConnectMode) {
     let mut leaving = ConnectedSandbox::start(fixture, way).await;
     let next = fixture.reopen();
     let listeners = next.network().listeners(&leaving.id).await.expect("its network is there");
@@ -320,7 +326,7 @@ async fn the_next_daemon_opens_listeners_of_connected_sandboxes(fixture: &dyn Fi
     next.network().shutdown().await;
 }
 
-async fn only_a_connected_sandbox_has_listeners(fixture: &dyn Fixture, way: Way) {
+async fn only_a_connected_sandbox_has_listeners(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     let refused = |outcome| matches!(outcome, Err(NetworkError::NotConnected { .. }));
@@ -331,7 +337,10 @@ async fn only_a_connected_sandbox_has_listeners(fixture: &dyn Fixture, way: Way)
     assert!(refused(network.listeners(&id).await));
 }
 
-async fn only_its_sandbox_reaches_the_own_listener_and_the_newest_wins(fixture: &dyn Fixture, way: Way) {
+async fn only_its_sandbox_reaches_the_own_listener_and_the_newest_wins(
+    fixture: &dyn Fixture,
+    way: ConnectMode,
+) {
     let (one, other) =
         (ConnectedSandbox::start(fixture, way).await, ConnectedSandbox::start(fixture, way).await);
     let open = async |leaving: &ConnectedSandbox<'_>| {
@@ -358,7 +367,7 @@ async fn only_its_sandbox_reaches_the_own_listener_and_the_newest_wins(fixture: 
     assert!(matches!(network.own_listener(&id).await, Err(NetworkError::NotConnected { .. })));
 }
 
-async fn only_a_connected_sandbox_has_a_rate(fixture: &dyn Fixture, way: Way) {
+async fn only_a_connected_sandbox_has_a_rate(fixture: &dyn Fixture, way: ConnectMode) {
     let network = fixture.network();
     let id = SandboxId::generate();
     let refused = |outcome| matches!(outcome, Err(NetworkError::NotConnected { .. }));
@@ -372,7 +381,7 @@ async fn only_a_connected_sandbox_has_a_rate(fixture: &dyn Fixture, way: Way) {
     assert!(refused(network.set_rate(&id, None).await));
 }
 
-async fn a_rate_limits_each_direction_until_it_is_removed(fixture: &dyn Fixture, way: Way) {
+async fn a_rate_limits_each_direction_until_it_is_removed(fixture: &dyn Fixture, way: ConnectMode) {
     let leaving = ConnectedSandbox::start(fixture, way).await;
     for direction in [Direction::Out, Direction::In] {
         leaving.set_rate(Some(RATE)).await;
@@ -384,9 +393,9 @@ async fn a_rate_limits_each_direction_until_it_is_removed(fixture: &dyn Fixture,
 }
 
 async fn a_network_that_is_connected_again_has_no_rate(fixture: &dyn Fixture) {
-    let leaving = ConnectedSandbox::start(fixture, Way::Now).await;
+    let leaving = ConnectedSandbox::start(fixture, ConnectMode::Now).await;
     leaving.set_rate(Some(RATE)).await;
-    let link = connect(fixture, Way::Now, &leaving.id).await;
+    let link = connect(fixture, ConnectMode::Now, &leaving.id).await;
     let listeners =
         fixture.network().listeners(&leaving.id).await.expect("a connected sandbox has listeners");
     let anew = ConnectedSandbox { link, listeners: LiveListeners::new(listeners), ..leaving };
@@ -413,7 +422,7 @@ async fn a_rate_applies_before_the_machine_exists_and_outlives_the_daemon(fixtur
 }
 
 async fn uncounted_connections_pass_while_the_rate_is_used_up(fixture: &dyn Fixture) {
-    let leaving = ConnectedSandbox::start(fixture, Way::Now).await;
+    let leaving = ConnectedSandbox::start(fixture, ConnectMode::Now).await;
     let guest = Guest::start(fixture, &leaving.id, &leaving.link.attachment);
     // So low that no packet ever passes.
     leaving.set_rate(Some(Rate { bytes_per_second: 1 })).await;
@@ -466,7 +475,7 @@ impl LiveListeners {
 }
 
 impl<'a> ConnectedSandbox<'a> {
-    async fn start(fixture: &'a dyn Fixture, way: Way) -> Self {
+    async fn start(fixture: &'a dyn Fixture, way: ConnectMode) -> Self {
         let id = SandboxId::generate();
         let link = connect(fixture, way, &id).await;
         let listeners = fixture.network().listeners(&id).await.expect("a connected sandbox has listeners");
@@ -556,10 +565,10 @@ async fn accept(listener: &tokio::net::TcpListener) -> (tokio::net::TcpStream, s
     arrived.expect("the connection arrives").expect("the listener is open")
 }
 
-async fn connect(fixture: &dyn Fixture, way: Way, id: &SandboxId) -> Link {
+async fn connect(fixture: &dyn Fixture, way: ConnectMode, id: &SandboxId) -> Link {
     match way {
-        Way::Now => fixture.network().connect(id).await.expect("connecting works"),
-        Way::Later => {
+        ConnectMode::Now => fixture.network().connect(id).await.expect("connecting works"),
+        ConnectMode::Later => {
             let Link { attachment, dial } = connect_later(fixture, id).await;
             Link { attachment: fixture.plug_in(&attachment).expect("plugging in works"), dial }
         }

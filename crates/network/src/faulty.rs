@@ -10,12 +10,12 @@ use crate::{Dial, Link, Listeners, Network, NetworkError, Rate};
 
 /// Wraps a driver and makes one call fail, counted over all fallible methods.
 #[derive(Debug)]
-pub struct Faulty<N> {
+pub struct FaultyNetwork<N> {
     pub inner: N,
     fault: Fault,
 }
 
-impl<N> Faulty<N> {
+impl<N> FaultyNetwork<N> {
     pub fn new(inner: N, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
@@ -41,7 +41,7 @@ impl<N> Faulty<N> {
 }
 
 #[async_trait]
-impl<N: Network> Network for Faulty<N> {
+impl<N: Network> Network for FaultyNetwork<N> {
     async fn connect(&self, id: &SandboxId) -> Result<Link, NetworkError> {
         self.run(self.inner.connect(id)).await
     }
@@ -84,8 +84,10 @@ mod tests {
     use super::*;
     use crate::sim::SimNetwork;
 
-    async fn connect_with(fails: FailMode) -> (Result<Link, NetworkError>, Faulty<SimNetwork>, SandboxId) {
-        let network = Faulty::new(SimNetwork::new(), 0, fails);
+    async fn connect_with(
+        fails: FailMode,
+    ) -> (Result<Link, NetworkError>, FaultyNetwork<SimNetwork>, SandboxId) {
+        let network = FaultyNetwork::new(SimNetwork::new(), 0, fails);
         let id = SandboxId::generate();
         (network.connect(&id).await, network, id)
     }

@@ -36,9 +36,9 @@ impl Drop for Orphan {
 }
 
 /// Kills and reaps a child process when the test ends, even on a panic.
-struct Ending(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Ending {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -71,7 +71,7 @@ async fn the_doomed_daemon() {
 #[tokio::test]
 async fn a_sandbox_keeps_its_network_when_the_daemon_is_killed() {
     let host = Host::new();
-    let mut daemon = Ending(
+    let mut daemon = KilledOnDrop(
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "the_doomed_daemon", "--nocapture"])
             .env(DOOMED, host.run_dir())
@@ -105,7 +105,7 @@ async fn releasing_also_removes_copies_of_the_mount() {
     let network = host.open(1);
     let id = SandboxId::generate();
     let _link = network.connect(&id).await.unwrap();
-    let bystander = Ending(Command::new("unshare").args(["-m", "sleep", "600"]).spawn().unwrap());
+    let bystander = KilledOnDrop(Command::new("unshare").args(["-m", "sleep", "600"]).spawn().unwrap());
     let process = bystander.0.id().to_string();
     let copied = |mounts: &[String]| mounts.iter().any(|line| line.contains(id.as_str()));
     let own_mounts = fs::read_link("/proc/self/ns/mnt").unwrap();

@@ -16,7 +16,7 @@ use burrow_network::{
     DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, Listeners, Network, NetworkError, SANDBOX_V4, SANDBOX_V6,
 };
 use rustix::net::{AddressFamily, SendFlags, SocketFlags};
-use support::listeners::Served;
+use support::listeners::ServedListeners;
 use support::scene::{
     PATIENCE_WHEN_BLOCKED, PATIENCE_WHEN_OPEN, PORT, Scene, WORLD_V4, WORLD_V6, address, raw_socket, tcp,
 };
@@ -32,7 +32,7 @@ fn own_address(to: IpAddr) -> IpAddr {
 
 /// Connects from inside to `to`, and checks that the connection arrives, with bytes both ways.
 #[track_caller]
-fn assert_arrives(scene: &Scene, listeners: &Served, to: SocketAddr) {
+fn assert_arrives(scene: &Scene, listeners: &ServedListeners, to: SocketAddr) {
     let connect = || TcpStream::connect_timeout(&to, PATIENCE_WHEN_OPEN);
     let mut stream = inside(scene.sandbox.as_fd(), connect).unwrap_or_else(|error| panic!("{to}: {error}"));
     let mut arrival = listeners.next();

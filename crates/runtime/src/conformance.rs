@@ -12,7 +12,7 @@ use burrow_model::{Limits, MountMode, MountPath, SandboxId};
 use burrow_network::Attachment;
 
 use crate::{
-    Ability, BootOptions, DumpOptions, Incidents, Introduce, Machine, Mount, RestoreOptions, Runtime,
+    Ability, BootOptions, DumpOptions, Incidents, IntroduceFn, Machine, Mount, RestoreOptions, Runtime,
     RuntimeError,
 };
 
@@ -268,7 +268,7 @@ pub async fn machines_do_not_affect_each_other(fixture: &dyn Fixture) {
 }
 
 /// A machine with a known root, for dumps of it.
-struct Dumpable {
+struct DumpableMachine {
     id: SandboxId,
     root: PathBuf,
     machine: Machine,
@@ -281,7 +281,7 @@ struct StoredDump {
     about: String,
 }
 
-impl Dumpable {
+impl DumpableMachine {
     async fn boot(fixture: &dyn Fixture) -> Self {
         let (id, options) = (SandboxId::generate(), fixture.options(LIMITS).await);
         let root = options.root.clone();
@@ -357,7 +357,7 @@ pub async fn volumes_survive_a_dump_and_a_restore_sets_their_access_mode(fixture
     let options = BootOptions { mounts: mounts.clone(), ..fixture.options(LIMITS).await };
     let root = options.root.clone();
     let machine = runtime.boot(&id, options).await.expect("a machine boots");
-    let mut dumpable = Dumpable { id, root, machine, mounts: mounts.clone() };
+    let mut dumpable = DumpableMachine { id, root, machine, mounts: mounts.clone() };
     for (first, second) in
         [(MountMode::Rw, MountMode::Ro), (MountMode::Ro, MountMode::Ro), (MountMode::Rw, MountMode::Rw)]
     {
@@ -379,7 +379,7 @@ pub async fn volumes_survive_a_dump_and_a_restore_sets_their_access_mode(fixture
 }
 
 pub async fn a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture: &dyn Fixture) {
-    let dumpable = Dumpable::boot(fixture).await;
+    let dumpable = DumpableMachine::boot(fixture).await;
     let (runtime, id, machine) = (fixture.runtime(), &dumpable.id, &dumpable.machine);
     assert_eq!(runtime.obstacles(id).await.expect("obstacles are looked for"), []);
     runtime.dump_bytes(id).await.expect("the size of a dump is estimated");
@@ -399,7 +399,7 @@ pub async fn a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture: &dyn 
 }
 
 pub async fn a_restored_machine_behaves_like_any_other(fixture: &dyn Fixture) {
-    let mut dumpable = Dumpable::boot(fixture).await;
+    let mut dumpable = DumpableMachine::boot(fixture).await;
     let runtime = fixture.runtime();
     // Once while the earlier machine still exists, and once after it was destroyed.
     for gone in [false, true] {
@@ -432,7 +432,7 @@ pub async fn a_restored_machine_behaves_like_any_other(fixture: &dyn Fixture) {
 }
 
 pub async fn only_the_requested_machine_is_dumped(fixture: &dyn Fixture) {
-    let dumpable = Dumpable::boot(fixture).await;
+    let dumpable = DumpableMachine::boot(fixture).await;
     let runtime = fixture.runtime();
     let stranger = Machine { start_ticks: dumpable.machine.start_ticks + 1, ..dumpable.machine.clone() };
     let images = fixture.images().await;
@@ -446,22 +446,22 @@ pub async fn only_the_requested_machine_is_dumped(fixture: &dyn Fixture) {
 }
 
 pub async fn an_invalid_dump_and_a_failed_introduction_leave_no_machine(fixture: &dyn Fixture) {
-    let dumpable = Dumpable::boot(fixture).await;
+    let dumpable = DumpableMachine::boot(fixture).await;
     let kept = dumpable.dump(fixture).await;
     let runtime = fixture.runtime();
     destroy(fixture, &dumpable.id).await;
     let nonsense = RestoreOptions { about: "nonsense".to_owned(), ..dumpable.restored(fixture, &kept).await };
     let refused = runtime.restore(&dumpable.id, nonsense).await;
     assert!(matches!(refused, Err(RuntimeError::Unfit { .. })), "{refused:?}");
-    let known: Introduce = Box::new(|| Box::pin(async { Ok(()) }));
+    let known: IntroduceFn = Box::new(|| Box::pin(async { Ok(()) }));
     let again = RestoreOptions { introduce: Some(known), ..dumpable.restored(fixture, &kept).await };
     let machine =
         runtime.restore(&dumpable.id, again).await.expect("a machine is restored and receives its identity");
 
-    let dumpable = Dumpable { machine, ..dumpable };
+    let dumpable = DumpableMachine { machine, ..dumpable };
     let kept = dumpable.dump(fixture).await;
     destroy(fixture, &dumpable.id).await;
-    let silent: Introduce = Box::new(|| Box::pin(async { Err(io::ErrorKind::NotConnected.into()) }));
+    let silent: IntroduceFn = Box::new(|| Box::pin(async { Err(io::ErrorKind::NotConnected.into()) }));
     let unknown = RestoreOptions { introduce: Some(silent), ..dumpable.restored(fixture, &kept).await };
     let refused = runtime.restore(&dumpable.id, unknown).await;
     assert!(matches!(refused, Err(RuntimeError::Restore { .. })), "{refused:?}");

@@ -20,13 +20,13 @@ pub const DISKS_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub struct OpenDisks {
     /// At most [`DISKS_MAX`]; they are numbered in this order.
-    pub disks: Vec<DiskOf>,
+    pub disks: Vec<DiskSpec>,
     /// A directory on the file system of the disks, for unnamed copies of them.
     pub scratch: PathBuf,
 }
 
 #[derive(Clone, Debug)]
-pub struct DiskOf {
+pub struct DiskSpec {
     /// The directory with the disk, which nothing may write to meanwhile.
     pub root: PathBuf,
     /// The disk itself is changed; otherwise a copy is read, after its journal was replayed.
@@ -34,10 +34,10 @@ pub struct DiskOf {
 }
 
 /// Reads what a machine sends.
-pub type Take = Box<dyn FnOnce(&mut dyn Read) -> io::Result<()> + Send>;
+pub type ReceiveFn = Box<dyn FnOnce(&mut dyn Read) -> io::Result<()> + Send>;
 
 /// Writes what a machine receives.
-pub type Give = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
+pub type SendFn = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
 
 /// Which names of a disk to read.
 #[derive(Clone, Debug)]
@@ -54,11 +54,11 @@ pub trait DiskAccess: fmt::Debug + Send {
     async fn changes(&mut self, old: usize, new: usize) -> Result<Survey, RuntimeError>;
 
     /// Makes `take` read names of a disk, in the format of [`burrow_trees::carry::send`], on a thread that may block.
-    async fn copy_out(&mut self, disk: usize, names: Names, take: Take) -> Result<(), RuntimeError>;
+    async fn copy_out(&mut self, disk: usize, names: Names, take: ReceiveFn) -> Result<(), RuntimeError>;
 
     /// Applies the changes that `give` writes to a writable disk, as [`burrow_trees::carry::send_actions`] does; they
     /// are on the disk afterwards. A failure may leave some of them applied.
-    async fn apply(&mut self, disk: usize, give: Give) -> Result<(), RuntimeError>;
+    async fn apply(&mut self, disk: usize, give: SendFn) -> Result<(), RuntimeError>;
 
     async fn close(self: Box<Self>) -> Result<(), RuntimeError>;
 }

@@ -68,7 +68,7 @@ pub struct DumpOptions {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dumped {
+pub struct DumpInfo {
     /// The properties of the host that a restore must know: JSON, only read by the driver.
     pub about: String,
     /// How long the machine has been frozen so far. Zero if it was paused before.
@@ -88,14 +88,14 @@ pub struct RestoreOptions {
     pub hostname: Option<String>,
     /// At the same paths as at the time of the dump. The access modes may differ.
     pub mounts: Vec<Mount>,
-    pub introduce: Option<Introduce>,
+    pub introduce: Option<IntroduceFn>,
     /// Only a test whether the dump can be restored: the machine is destroyed next. None of its processes run, and its
     /// connections are not aborted.
     pub trial: bool,
 }
 
 /// Called when only the first process runs: sends the agent its new identity.
-pub type Introduce = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send>;
+pub type IntroduceFn = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send>;
 
 impl fmt::Debug for RestoreOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -21,7 +21,7 @@ pub enum RuntimeError {
     #[error("could not {step}")]
     Host { step: &'static str, source: io::Error },
     #[error("this driver cannot pre-create the machine of sandbox `{id}`")]
-    NotAhead { id: SandboxId },
+    NotPrecreated { id: SandboxId },
     #[error("the processes of sandbox `{id}` cannot be written to disk: {}", dump::list(.obstacles))]
     Obstacles { id: SandboxId, obstacles: Vec<Obstacle> },
     #[error("could not write the processes of sandbox `{id}` to disk: {reason}")]

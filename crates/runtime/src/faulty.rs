@@ -9,21 +9,21 @@ use std::path::Path;
 use async_trait::async_trait;
 use burrow_model::{FailMode, Fault, Limits, SandboxId};
 
-use crate::disks::{DiskAccess, Give, OpenDisks};
+use crate::disks::{DiskAccess, OpenDisks, SendFn};
 use crate::{
-    Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
-    Obstacle, OpenFile, OwnDisks, RestoreOptions, RestoredKinds, Runtime, RuntimeError, TemplateOptions,
-    Trials,
+    BootOptions, Capabilities, DumpInfo, DumpOptions, FinishOptions, Incidents, Machine, Obstacle, OpenFile,
+    OwnDisks, Precreate, PrecreatedMachine, RestoreOptions, RestoredKinds, Runtime, RuntimeError,
+    TemplateOptions, Trials,
 };
 
 /// Wraps a driver and makes one call fail.
 #[derive(Debug)]
-pub struct Faulty<R> {
+pub struct FaultyRuntime<R> {
     pub inner: R,
     fault: Fault,
 }
 
-impl<R> Faulty<R> {
+impl<R> FaultyRuntime<R> {
     pub fn new(inner: R, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
@@ -48,14 +48,14 @@ impl<R> Faulty<R> {
     }
 }
 
-impl<R: Runtime> Faulty<R> {
+impl<R: Runtime> FaultyRuntime<R> {
     fn driver(&self) -> &dyn Runtime {
         &self.inner
     }
 }
 
 #[async_trait]
-impl<R: Runtime> Runtime for Faulty<R> {
+impl<R: Runtime> Runtime for FaultyRuntime<R> {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -64,8 +64,8 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.inner.capabilities()
     }
 
-    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
-        self.inner.boot_ahead().map(|_| self as &dyn BootAhead)
+    fn precreate(&self) -> Option<&dyn Precreate> {
+        self.inner.precreate().map(|_| self as &dyn Precreate)
     }
 
     fn own_disks(&self) -> Option<&dyn OwnDisks> {
@@ -108,7 +108,7 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.run(self.inner.dump_bytes(id)).await
     }
 
-    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<DumpInfo, RuntimeError> {
         self.run(self.inner.dump(id, options)).await
     }
 
@@ -158,23 +158,23 @@ impl<R: Runtime> Runtime for Faulty<R> {
 }
 
 #[async_trait]
-impl<R: Runtime> BootAhead for Faulty<R> {
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
-        self.run(self.driver().needs_boot_ahead(id)?.begin(id, options)).await
+impl<R: Runtime> Precreate for FaultyRuntime<R> {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<PrecreatedMachine, RuntimeError> {
+        self.run(self.driver().needs_precreate(id)?.begin(id, options)).await
     }
 
     async fn finish(
         &self,
         id: &SandboxId,
-        begun: Begun,
+        begun: PrecreatedMachine,
         options: FinishOptions,
     ) -> Result<Machine, RuntimeError> {
-        self.run(self.driver().needs_boot_ahead(id)?.finish(id, begun, options)).await
+        self.run(self.driver().needs_precreate(id)?.finish(id, begun, options)).await
     }
 }
 
 #[async_trait]
-impl<R: Runtime> OwnDisks for Faulty<R> {
+impl<R: Runtime> OwnDisks for FaultyRuntime<R> {
     async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
         match self.inner.own_disks() {
             Some(disks) => disks.make_disk(tree, into).await,
@@ -186,7 +186,11 @@ impl<R: Runtime> OwnDisks for Faulty<R> {
         self.inner.own_disks()?.template_kind(limits)
     }
 
-    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+    async fn make_template(
+        &self,
+        id: &SandboxId,
+        options: TemplateOptions,
+    ) -> Result<DumpInfo, RuntimeError> {
         self.run(self.driver().needs_own_disks()?.make_template(id, options)).await
     }
 
@@ -198,13 +202,13 @@ impl<R: Runtime> OwnDisks for Faulty<R> {
         self.run(self.driver().needs_own_disks()?.open_disks(options)).await
     }
 
-    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+    async fn change_files(&self, id: &SandboxId, give: SendFn) -> Result<(), RuntimeError> {
         self.run(self.driver().needs_own_disks()?.change_files(id, give)).await
     }
 }
 
 #[async_trait]
-impl<R: Runtime> Trials for Faulty<R> {
+impl<R: Runtime> Trials for FaultyRuntime<R> {
     async fn untried(&self, id: &SandboxId, images: &Path) -> Result<Vec<String>, RuntimeError> {
         match self.inner.trials() {
             Some(trials) => self.run(trials.untried(id, images)).await,
@@ -246,7 +250,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_before_the_action_has_no_effect_and_one_after_it_has_all() {
         for (when, live) in [(FailMode::BeforeActing, 0), (FailMode::AfterActing, 1)] {
-            let faulty = Faulty::new(Sim::default(), 0, when);
+            let faulty = FaultyRuntime::new(Sim::default(), 0, when);
             let error = faulty.boot(&SandboxId::generate(), options()).await.unwrap_err();
             assert!(matches!(error, RuntimeError::Injected), "{error}");
             assert_eq!(faulty.inner.live().len(), live, "{when:?}");
@@ -255,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_chosen_call_fails() {
-        let faulty = Faulty::new(Sim::default(), 1, FailMode::BeforeActing);
+        let faulty = FaultyRuntime::new(Sim::default(), 1, FailMode::BeforeActing);
         let id = SandboxId::generate();
         faulty.boot(&id, options()).await.unwrap();
         assert!(faulty.pause(&id).await.is_err());
@@ -267,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn dumps_and_restores_fail_before_and_after_they_act() {
         for (when, acted) in [(FailMode::BeforeActing, false), (FailMode::AfterActing, true)] {
-            let faulty = Faulty::new(Sim::default(), 1, when);
+            let faulty = FaultyRuntime::new(Sim::default(), 1, when);
             let id = SandboxId::generate();
             let machine = faulty.boot(&id, options()).await.unwrap();
             let (root, images) = (PathBuf::from("/nowhere"), PathBuf::from("/nowhere"));
@@ -277,7 +281,7 @@ mod tests {
             assert_eq!(faulty.inner.machine(&id).unwrap().paused, acted, "{when:?}");
 
             let about = faulty.dump(&id, dump).await.unwrap().about;
-            let faulty = Faulty::new(Sim::default(), 0, when);
+            let faulty = FaultyRuntime::new(Sim::default(), 0, when);
             let attachment = Attachment::None;
             let restore = RestoreOptions {
                 root,

@@ -32,10 +32,10 @@ use burrow_model::{Limits, SandboxId};
 use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
 
-pub use dump::{DumpOptions, Dumped, Introduce, Obstacle, RestoreOptions, RestoredKinds};
+pub use dump::{DumpInfo, DumpOptions, IntroduceFn, Obstacle, RestoreOptions, RestoredKinds};
 pub use error::RuntimeError;
 pub use machine::{Machine, Mount};
-pub use optional::{BootAhead, OwnDisks, Trials};
+pub use optional::{OwnDisks, Precreate, Trials};
 
 /// A driver that runs machines.
 ///
@@ -50,7 +50,7 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     fn capabilities(&self) -> Capabilities;
 
     /// For machines that are started before they have an identity. `None`: not supported.
-    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+    fn precreate(&self) -> Option<&dyn Precreate> {
         None
     }
 
@@ -112,7 +112,7 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     ///
     /// Dropping the future does not end the dump: the next operation on this sandbox waits for its end, and then finds
     /// it paused. After the death of this process, [`Self::recover`] is needed.
-    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError>;
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<DumpInfo, RuntimeError>;
 
     /// Creates a machine from a dump, with the files of that time, and leaves it *paused*: nothing in it has run,
     /// except its first process while `introduce` was called. An existing machine is ended first. A failure leaves
@@ -163,9 +163,9 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 }
 
 impl dyn Runtime + '_ {
-    /// [`Runtime::boot_ahead`], or the error for a sandbox whose driver has none.
-    pub fn needs_boot_ahead(&self, id: &SandboxId) -> Result<&dyn BootAhead, RuntimeError> {
-        self.boot_ahead().ok_or_else(|| RuntimeError::NotAhead { id: id.clone() })
+    /// [`Runtime::precreate`], or the error for a sandbox whose driver has none.
+    pub fn needs_precreate(&self, id: &SandboxId) -> Result<&dyn Precreate, RuntimeError> {
+        self.precreate().ok_or_else(|| RuntimeError::NotPrecreated { id: id.clone() })
     }
 
     /// [`Runtime::own_disks`], or the error for a driver without them.
@@ -231,7 +231,7 @@ pub struct FinishOptions {
 
 /// A pre-created machine, whose agent waits for its boot document.
 #[derive(Debug)]
-pub struct Begun {
+pub struct PrecreatedMachine {
     machine: Machine,
     /// Its host name at its start.
     hostname: String,

@@ -6,27 +6,28 @@ use std::path::Path;
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 
-use crate::disks::{DiskAccess, Give, OpenDisks};
+use crate::disks::{DiskAccess, OpenDisks, SendFn};
 use crate::{
-    Begun, BootOptions, Dumped, FinishOptions, Machine, RestoredKinds, RuntimeError, TemplateOptions,
+    BootOptions, DumpInfo, FinishOptions, Machine, PrecreatedMachine, RestoredKinds, RuntimeError,
+    TemplateOptions,
 };
 #[cfg(doc)]
 use crate::{Form, Runtime};
 
 /// Starts machines before they have an identity.
 #[async_trait]
-pub trait BootAhead: Send + Sync {
+pub trait Precreate: Send + Sync {
     /// Starts a machine as far as possible without its identity: its agent waits for its boot document, and
     /// [`Self::finish`] takes no longer than the agent itself. `boot_document` is ignored. [`Runtime::destroy`] ends and
     /// removes the machine, like any other. Without `finish`, it does not outlive this process.
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError>;
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<PrecreatedMachine, RuntimeError>;
 
     /// Gives a pre-created machine its name and its boot document, and returns when its agent listens. After a failure
     /// the machine is unusable, and [`Runtime::destroy`] removes it.
     async fn finish(
         &self,
         id: &SandboxId,
-        begun: Begun,
+        begun: PrecreatedMachine,
         options: FinishOptions,
     ) -> Result<Machine, RuntimeError>;
 }
@@ -43,7 +44,8 @@ pub trait OwnDisks: Send + Sync {
 
     /// Boots a machine up to the point where it would receive its identity, dumps it, and ends it. `id` belongs to no
     /// sandbox; [`Runtime::destroy`] removes what a crash leaves under it.
-    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError>;
+    async fn make_template(&self, id: &SandboxId, options: TemplateOptions)
+    -> Result<DumpInfo, RuntimeError>;
 
     /// Returns when everything that the machine's processes have written so far is on its disk. That of a paused machine
     /// already is.
@@ -56,7 +58,7 @@ pub trait OwnDisks: Send + Sync {
     /// [`burrow_trees::carry::send_actions`] does. Its agent does this while nothing else runs in the machine.
     /// Afterwards the changes are on the disk, and the machine is paused as before. A failure may leave some of them
     /// applied.
-    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError>;
+    async fn change_files(&self, id: &SandboxId, give: SendFn) -> Result<(), RuntimeError>;
 }
 
 /// Dumps processes in a way that may not be restorable, and finds out by trying.

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    Ability, Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents,
-    Machine, Mount, Obstacle, RestoreOptions, RestoredKinds, Runtime, RuntimeError, Trials,
+    Ability, BootOptions, Capabilities, DumpInfo, DumpOptions, FinishOptions, Incidents, Machine, Mount,
+    Obstacle, Precreate, PrecreatedMachine, RestoreOptions, RestoredKinds, Runtime, RuntimeError, Trials,
 };
 
 /// The one file of a simulated dump.
@@ -58,7 +58,7 @@ pub struct SimMachine {
 
 /// The description of a simulated dump.
 #[derive(Debug, Serialize, Deserialize)]
-struct About {
+struct SimDumpDescription {
     driver: String,
     hostname: String,
     ram: BTreeMap<String, String>,
@@ -336,7 +336,7 @@ impl Runtime for Sim {
         }
     }
 
-    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+    fn precreate(&self) -> Option<&dyn Precreate> {
         Some(self)
     }
 
@@ -398,7 +398,7 @@ impl Runtime for Sim {
         self.inspect(id, |seen| seen.ram.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum())
     }
 
-    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<DumpInfo, RuntimeError> {
         let seen = self.inspect(id, SimMachine::clone)?;
         if seen.machine != options.machine {
             return Err(RuntimeError::NoMachine { id: id.clone() });
@@ -412,15 +412,21 @@ impl Runtime for Sim {
             fs::write(options.images.join(RAM_FILE), ram).map_err(failed)?;
         }
         let places = seen.mounts.iter().map(|mount| mount.target.clone()).collect();
-        let about = About { driver: self.name().to_owned(), hostname: seen.hostname, ram: seen.ram, places };
+        let about = SimDumpDescription {
+            driver: self.name().to_owned(),
+            hostname: seen.hostname,
+            ram: seen.ram,
+            places,
+        };
         let about = serde_json::to_string(&about).map_err(|error| failed(error.into()))?;
         self.change(id, |seen| seen.paused = true)?;
-        Ok(Dumped { about, paused_us: u64::from(!seen.paused) })
+        Ok(DumpInfo { about, paused_us: u64::from(!seen.paused) })
     }
 
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
         let unfit = |reason: String| RuntimeError::Unfit { id: id.clone(), reason };
-        let about: About = serde_json::from_str(&options.about).map_err(|error| unfit(error.to_string()))?;
+        let about: SimDumpDescription =
+            serde_json::from_str(&options.about).map_err(|error| unfit(error.to_string()))?;
         if about.driver != self.name() {
             return Err(unfit(format!("the dump was created by the driver `{}`", about.driver)));
         }
@@ -465,7 +471,7 @@ impl Runtime for Sim {
     }
 
     async fn misfit(&self, about: &str) -> Option<String> {
-        match serde_json::from_str::<About>(about) {
+        match serde_json::from_str::<SimDumpDescription>(about) {
             Ok(about) if about.driver == self.name() => None,
             Ok(about) => Some(format!("the dump was created by the driver `{}`", about.driver)),
             Err(error) => Some(error.to_string()),
@@ -515,17 +521,17 @@ impl Runtime for Sim {
 }
 
 #[async_trait]
-impl BootAhead for Sim {
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+impl Precreate for Sim {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<PrecreatedMachine, RuntimeError> {
         let (hostname, root) = (options.hostname.clone(), options.root.clone());
         let machine = self.boot(id, BootOptions { boot_document: Vec::new(), ..options }).await?;
-        Ok(Begun { machine, hostname, root, socket: None })
+        Ok(PrecreatedMachine { machine, hostname, root, socket: None })
     }
 
     async fn finish(
         &self,
         id: &SandboxId,
-        begun: Begun,
+        begun: PrecreatedMachine,
         options: FinishOptions,
     ) -> Result<Machine, RuntimeError> {
         self.change(id, |seen| {
@@ -584,10 +590,10 @@ mod tests {
     use crate::conformance::{self, Fixture};
 
     #[derive(Debug, Default)]
-    struct Simulated(Sim);
+    struct SimFixture(Sim);
 
     #[async_trait]
-    impl Fixture for Simulated {
+    impl Fixture for SimFixture {
         fn runtime(&self) -> &dyn Runtime {
             &self.0
         }
@@ -628,13 +634,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_simulation_conforms() {
-        conformance::all(&Simulated::default()).await;
-        conformance::all(&Simulated(Sim::without_disk_rate("the driver has no disk"))).await;
+        conformance::all(&SimFixture::default()).await;
+        conformance::all(&SimFixture(Sim::without_disk_rate("the driver has no disk"))).await;
     }
 
     #[tokio::test]
     async fn after_a_reboot_there_are_no_machines_and_the_boot_id_differs() {
-        let simulated = Simulated::default();
+        let simulated = SimFixture::default();
         let id = SandboxId::generate();
         let options = simulated.options(conformance::LIMITS).await;
         let before = simulated.0.boot(&id, options).await.unwrap();
@@ -647,7 +653,7 @@ mod tests {
 
     /// Dumps the contents of a machine's RAM, and restores it under another id.
     async fn dump_and_restore(images: PathBuf) -> (Sim, SandboxId, SandboxId) {
-        let simulated = Simulated::default();
+        let simulated = SimFixture::default();
         let (id, child) = (SandboxId::generate(), SandboxId::generate());
         let boot = simulated.options(conformance::LIMITS).await;
         let machine = simulated.0.boot(&id, boot).await.unwrap();
@@ -689,7 +695,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_machine_with_obstacles_is_not_dumped_and_continues_to_run() {
-        let simulated = Simulated::default();
+        let simulated = SimFixture::default();
         let id = SandboxId::generate();
         let boot = simulated.options(conformance::LIMITS).await;
         let machine = simulated.0.boot(&id, boot).await.unwrap();

@@ -16,12 +16,12 @@ use burrow_runtime::{Ability, BootOptions, Incidents, Machine, Mount, Runtime, R
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Host, LIMITS, later, options, poll};
 
-struct Real {
+struct ContainerFixture {
     host: Host,
 }
 
 #[async_trait]
-impl Fixture for Real {
+impl Fixture for ContainerFixture {
     fn runtime(&self) -> &dyn Runtime {
         &*self.host.runtime
     }
@@ -58,7 +58,7 @@ fn kill(pid: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_container_driver_conforms() {
-    let real = Real { host: Host::keeping() };
+    let real = ContainerFixture { host: Host::keeping() };
     assert_eq!(real.host.runtime.capabilities().available, Ability::Yes);
     conformance::all(&real).await;
     assert_eq!(real.host.runtime.inventory().await.unwrap(), []);

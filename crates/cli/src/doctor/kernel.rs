@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use burrow_daemon::probes::{BOUNDS, Standing, apparmor};
+use burrow_daemon::probes::{BOUNDS, LimitState, apparmor};
 
 use super::Check;
 use super::program::{Version, version_in};
@@ -29,16 +29,16 @@ pub(super) fn examine() -> Vec<Check> {
 }
 
 /// Whether containers have a second barrier behind namespaces and filter.
-fn apparmor_check(standing: apparmor::Standing, has_parser: bool) -> Check {
+fn apparmor_check(standing: apparmor::ProfileState, has_parser: bool) -> Check {
     let name = "AppArmor";
     match (standing, has_parser) {
-        (apparmor::Standing::NoAppArmor, _) => {
+        (apparmor::ProfileState::NoAppArmor, _) => {
             Check::ok(name, "not enabled in this kernel: containers run without a profile")
         }
-        (apparmor::Standing::Loaded, _) => {
+        (apparmor::ProfileState::Loaded, _) => {
             Check::ok(name, format!("active: the profile `{}` is loaded", apparmor::PROFILE))
         }
-        (apparmor::Standing::NotLoaded, true) => {
+        (apparmor::ProfileState::NotLoaded, true) => {
             let found = format!(
                 "enabled; the profile `{}` is not loaded: containers run without it",
                 apparmor::PROFILE
@@ -46,7 +46,7 @@ fn apparmor_check(standing: apparmor::Standing, has_parser: bool) -> Check {
             Check::ok(name, found)
                 .fix("start the daemon with `runtime.apparmor = true` in its configuration: it loads the profile, or says why it cannot")
         }
-        (apparmor::Standing::NotLoaded, false) => Check::ok(
+        (apparmor::ProfileState::NotLoaded, false) => Check::ok(
             name,
             "enabled; `apparmor_parser`, which loads the profile of containers, is missing: they run without it",
         )
@@ -60,8 +60,8 @@ fn shared_limits() -> Check {
     let low: Vec<_> = BOUNDS
         .iter()
         .filter_map(|bound| match bound.standing() {
-            Standing::Low { now } => Some((bound, now)),
-            Standing::Enough | Standing::Unknown => None,
+            LimitState::Low { now } => Some((bound, now)),
+            LimitState::Enough | LimitState::Unknown => None,
         })
         .collect();
     if low.is_empty() {
@@ -127,10 +127,10 @@ mod tests {
             let check = apparmor_check(standing, has_parser);
             (check.found, check.fix.unwrap_or_default())
         };
-        assert!(found(apparmor::Standing::NoAppArmor, false).0.contains("not enabled"));
-        assert!(found(apparmor::Standing::Loaded, true).0.starts_with("active"));
-        assert!(found(apparmor::Standing::NotLoaded, true).1.contains("runtime.apparmor = true"));
-        assert!(found(apparmor::Standing::NotLoaded, false).1.contains("apt-get install apparmor"));
+        assert!(found(apparmor::ProfileState::NoAppArmor, false).0.contains("not enabled"));
+        assert!(found(apparmor::ProfileState::Loaded, true).0.starts_with("active"));
+        assert!(found(apparmor::ProfileState::NotLoaded, true).1.contains("runtime.apparmor = true"));
+        assert!(found(apparmor::ProfileState::NotLoaded, false).1.contains("apt-get install apparmor"));
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(crate) async fn bring_up_warm(
     rates::limit_network(shared, row).await?;
     let options =
         FinishOptions { hostname: hostname(row), boot_document: boot_document(shared, row, false).await? };
-    let driver = ready.runtime.needs_boot_ahead(&row.id)?;
+    let driver = ready.runtime.needs_precreate(&row.id)?;
     let (attached, machine) =
         tokio::join!(egress::attach(shared, row), driver.finish(&row.id, ready.begun, options));
     let machine = machine?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::Request as GuestRequest;
 use burrow_model::{Limits, Name, SandboxId, ServiceSpec};
-use burrow_runtime::Introduce;
+use burrow_runtime::IntroduceFn;
 use serde::{Deserialize, Serialize};
 
 use crate::Guest;
@@ -77,7 +77,7 @@ impl DumpDescription {
     }
 
     /// Gives the agent its present identity. The connection is opened with the old token, since the agent does not know the new one yet.
-    pub(crate) fn introduction(&self, row: &SandboxRow, hostname: String, guest: Guest) -> Introduce {
+    pub(crate) fn introduction(&self, row: &SandboxRow, hostname: String, guest: Guest) -> IntroduceFn {
         let old = SandboxRow { token: self.token.clone(), ..row.clone() };
         let guest = Guest { row: std::sync::Arc::new(old), ..guest };
         let renew = GuestRequest::Renew { token: row.token.clone(), hostname };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use burrow_disks::{ChangedPath, Tree, UID_COUNT, UID_SHIFT, shift_attribute, unshift_attribute};
 use burrow_model::{ChangeKind, ImageId, TenantId};
-use burrow_runtime::disks::{DiskAccess, DiskOf, Give, Names, OpenDisks, Take};
+use burrow_runtime::disks::{DiskAccess, DiskSpec, Names, OpenDisks, ReceiveFn, SendFn};
 use burrow_runtime::{Form, Runtime};
 use burrow_trees::apply::Sources;
 use burrow_trees::carry::{self, Bounds};
@@ -141,7 +141,7 @@ pub(crate) async fn parts(
     wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<DiskParts, EngineError> {
     let scratch = PoolScratch::make(shared).await?;
-    let disks = roots.iter().map(|root| DiskOf { root: root.to_path_buf(), writable: false }).collect();
+    let disks = roots.iter().map(|root| DiskSpec { root: root.to_path_buf(), writable: false }).collect();
     let mut disks =
         runtime.needs_own_disks()?.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
     let read = async {
@@ -190,7 +190,7 @@ pub(crate) async fn unpack(
     into: &Path,
 ) -> Result<(), EngineError> {
     let scratch = PoolScratch::make(shared).await?;
-    let disks = vec![DiskOf { root: disk.path.clone(), writable: false }];
+    let disks = vec![DiskSpec { root: disk.path.clone(), writable: false }];
     let unpacked = async {
         let mut disks =
             runtime.needs_own_disks()?.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
@@ -211,7 +211,7 @@ pub(crate) async fn change(
     trees: Trees,
     actions: Vec<Action>,
 ) -> Result<(), EngineError> {
-    let give: Give = Box::new(move |out| {
+    let give: SendFn = Box::new(move |out| {
         let sources = Sources { ours: &trees.ours, theirs: &trees.theirs };
         carry::send_actions(&actions, sources, &from_pool, out).map_err(with_cause)
     });
@@ -220,7 +220,7 @@ pub(crate) async fn change(
     } else {
         let scratch = PoolScratch::make(shared).await?;
         let root = shared.seams.disks.locate(id.into()).await?;
-        let disks = vec![DiskOf { root, writable: true }];
+        let disks = vec![DiskSpec { root, writable: true }];
         let mut disks =
             runtime.needs_own_disks()?.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
         disks.apply(0, give).await?;
@@ -251,7 +251,7 @@ async fn copy_out(
     let staging = folder(&scratch.root, &format!("staging-{number}"))?;
     let (into, bounds) = (into.to_owned(), scratch.bounds);
     let (send, received) = std::sync::mpsc::channel();
-    let take: Take = Box::new(move |input| {
+    let take: ReceiveFn = Box::new(move |input| {
         let (live, staging) = (Root::open(&into), Root::open(&staging));
         let (live, staging) = (live.map_err(with_cause)?, staging.map_err(with_cause)?);
         let mut known = Identities::new();

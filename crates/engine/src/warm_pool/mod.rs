@@ -123,7 +123,7 @@ async fn begin_missing(shared: &Arc<Shared>, making: &mut JoinSet<bool>) -> Resu
     if missing.is_empty() {
         return Ok(());
     }
-    missing.retain(|kind| shared.runtime(&kind.driver).is_ok_and(|runtime| runtime.boot_ahead().is_some()));
+    missing.retain(|kind| shared.runtime(&kind.driver).is_ok_and(|runtime| runtime.precreate().is_some()));
     if missing.is_empty() || !has_room(shared).await {
         return Err(Stuck);
     }
@@ -213,7 +213,7 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<WarmSa
         template: start.template.clone(),
         mounts: Vec::new(),
     };
-    let begun = runtime.needs_boot_ahead(id)?.begin(id, options).await?;
+    let begun = runtime.needs_precreate(id)?.begin(id, options).await?;
     faults::hit("warm.machine")?;
     Ok(WarmSandbox { id: id.clone(), kind: kind.clone(), dial: link.dial, begun, runtime })
 }

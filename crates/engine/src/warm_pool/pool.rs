@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use burrow_model::{ImageId, Limits, SandboxId, TenantId};
 use burrow_network::Dial;
-use burrow_runtime::{Begun, Runtime};
+use burrow_runtime::{PrecreatedMachine, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -40,7 +40,7 @@ pub(crate) struct WarmSandbox {
     pub(crate) id: SandboxId,
     pub(crate) kind: Kind,
     pub(crate) dial: Arc<dyn Dial>,
-    pub(crate) begun: Begun,
+    pub(crate) begun: PrecreatedMachine,
     pub(crate) runtime: Arc<dyn Runtime>,
 }
 

@@ -47,11 +47,11 @@ async fn a_create_takes_a_pre_created_sandbox_which_is_replaced() {
     let world = World::new().await;
     let engine = world.try_engine_with(READY).await.unwrap();
     full(&engine).await;
-    let ahead = world.warm().await;
+    let precreated = world.warm().await;
     check(&world, "full").await;
 
     let row = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row;
-    assert!(ahead.contains(&row.id), "it was not taken from the warm pool");
+    assert!(precreated.contains(&row.id), "it was not taken from the warm pool");
     assert_eq!(row.state, State::Running);
     assert!(!world.warm().await.contains(&row.id));
     let machine = world.runtime.inner.machine(&row.id).unwrap();
@@ -143,17 +143,17 @@ async fn sandboxes_with_other_limits_are_pre_created_from_their_second_use() {
     let world = World::new().await;
     let engine = world.try_engine_with(READY).await.unwrap();
     full(&engine).await;
-    let ahead = world.warm().await;
+    let precreated = world.warm().await;
     let small = CreateOptions { limits: Limits { ram_mib: 64, ..limits() }, ..create(None) };
     for _ in 0..2 {
         let row = engine.create(&world.tenant, small.clone()).await.unwrap().row;
-        assert!(!ahead.contains(&row.id), "it has other limits");
+        assert!(!precreated.contains(&row.id), "it has other limits");
         assert_eq!(world.runtime.inner.machine(&row.id).unwrap().limits.ram_mib, 64);
     }
     until("warm sandboxes of both kinds", async || engine.warm_ready() == 2 * READY).await;
-    let ahead = world.warm().await;
+    let precreated = world.warm().await;
     let row = engine.create(&world.tenant, small).await.unwrap().row;
-    assert!(ahead.contains(&row.id), "the second kind is not used");
+    assert!(precreated.contains(&row.id), "the second kind is not used");
     engine.shutdown().await;
 }
 

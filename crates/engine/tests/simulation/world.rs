@@ -26,9 +26,9 @@ use burrow_model::{
     FailMode, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, Rates, SandboxId, SleepPolicy,
     State, TenantId,
 };
-use burrow_network::faulty::Faulty as FaultyNetwork;
+use burrow_network::faulty::FaultyNetwork;
 use burrow_network::sim::SimNetwork;
-use burrow_runtime::faulty::Faulty as FaultyRuntime;
+use burrow_runtime::faulty::FaultyRuntime;
 use burrow_runtime::sim::Sim as SimRuntime;
 use burrow_vault::{KeyFile, Vault};
 use tokio::net::{TcpListener, TcpStream};

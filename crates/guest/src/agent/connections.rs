@@ -23,14 +23,14 @@ pub(super) enum Kind {
 /// All open connections. The server limits their number.
 #[derive(Default)]
 pub(super) struct Connections {
-    open: RefCell<BTreeMap<u64, Rc<Open>>>,
+    open: RefCell<BTreeMap<u64, Rc<OpenConnection>>>,
     next: Cell<u64>,
     /// When a stream was last opened or closed, by [`clock::awake_ms`].
     streamed_ms: Cell<u64>,
 }
 
 /// One open connection.
-pub(super) struct Open {
+pub(super) struct OpenConnection {
     number: u64,
     pub(super) stream: TcpStream,
     kind: Cell<Kind>,
@@ -41,14 +41,14 @@ pub(super) struct Open {
 /// Removes the connection from the list when its task ends.
 pub(super) struct Entry<'c> {
     connections: &'c Connections,
-    pub(super) open: Rc<Open>,
+    pub(super) open: Rc<OpenConnection>,
 }
 
 impl Connections {
     pub(super) fn add(&self, stream: TcpStream) -> Entry<'_> {
         let number = self.next.get();
         self.next.set(number + 1);
-        let open = Rc::new(Open {
+        let open = Rc::new(OpenConnection {
             number,
             stream,
             kind: Cell::new(Kind::Question),
@@ -60,7 +60,7 @@ impl Connections {
     }
 
     /// Closes all connections except `kept`. Their tasks see the same as when the host hangs up.
-    pub(super) fn close_others(&self, kept: &Open) {
+    pub(super) fn close_others(&self, kept: &OpenConnection) {
         for open in self.open.borrow().values().filter(|open| open.number != kept.number) {
             open.closed.set(true);
             open.closing.notify_waiters();
@@ -100,7 +100,7 @@ impl Drop for Entry<'_> {
     }
 }
 
-impl Open {
+impl OpenConnection {
     pub(super) fn is_closed(&self) -> bool {
         self.closed.get()
     }

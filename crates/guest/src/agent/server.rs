@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connections::Open;
+use super::connections::OpenConnection;
 use super::failure::{fail, invalid};
 use super::wire::{Inbox, Outbox, WireError};
 use super::{Agent, clock, exec, files, identity, machine, ports, services, trust, unacknowledged};
@@ -157,7 +157,7 @@ fn parse_request(json: &[u8]) -> Result<Request, RequestError> {
 async fn serve(
     agent: &Rc<Agent>,
     request: Request,
-    open: &Open,
+    open: &OpenConnection,
     inbox: &mut Inbox<'_>,
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
@@ -236,7 +236,12 @@ async fn set_ram(agent: &Rc<Agent>, ram_bytes: u64) -> Result<(), RequestError> 
 }
 
 /// The token is replaced last, so that the host can try again after a failure.
-async fn renew(agent: &Rc<Agent>, token: String, hostname: String, open: &Open) -> Result<(), RequestError> {
+async fn renew(
+    agent: &Rc<Agent>,
+    token: String,
+    hostname: String,
+    open: &OpenConnection,
+) -> Result<(), RequestError> {
     if token.is_empty() {
         return Err(invalid("the token is empty"));
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 
-use super::packet::{Fields, Malformed, Packet};
+use super::packet::{Fields, MalformedPacket, Packet};
 
 const SIZE: u32 = 1;
 const OWNER: u32 = 2;
@@ -28,7 +28,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self, MalformedPacket> {
         let flags = fields.number()?;
         let mut attributes = Self::default();
         if flags & SIZE != 0 {
@@ -46,7 +46,7 @@ impl Attributes {
         if flags & EXTENDED != 0 {
             let count = fields.number()?;
             if count > EXTENSIONS_MAX {
-                return Err(Malformed);
+                return Err(MalformedPacket);
             }
             for _ in 0..2 * count {
                 fields.text()?;

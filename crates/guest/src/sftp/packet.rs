@@ -60,34 +60,34 @@ impl<R: Read> Inbox<R> {
 
 /// The request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedPacket;
 
 /// The rest of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn byte(&mut self) -> Result<u8, Malformed> {
-        let (first, rest) = self.0.split_first().ok_or(Malformed)?;
+    pub(super) fn byte(&mut self) -> Result<u8, MalformedPacket> {
+        let (first, rest) = self.0.split_first().ok_or(MalformedPacket)?;
         self.0 = rest;
         Ok(*first)
     }
 
-    pub(super) fn number(&mut self) -> Result<u32, Malformed> {
-        let (number, rest) = self.0.split_first_chunk::<4>().ok_or(Malformed)?;
+    pub(super) fn number(&mut self) -> Result<u32, MalformedPacket> {
+        let (number, rest) = self.0.split_first_chunk::<4>().ok_or(MalformedPacket)?;
         self.0 = rest;
         Ok(u32::from_be_bytes(*number))
     }
 
-    pub(super) fn long(&mut self) -> Result<u64, Malformed> {
-        let (number, rest) = self.0.split_first_chunk::<8>().ok_or(Malformed)?;
+    pub(super) fn long(&mut self) -> Result<u64, MalformedPacket> {
+        let (number, rest) = self.0.split_first_chunk::<8>().ok_or(MalformedPacket)?;
         self.0 = rest;
         Ok(u64::from_be_bytes(*number))
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(super) fn text(&mut self) -> Result<&'a [u8], MalformedPacket> {
         let length = self.number()? as usize;
-        let (text, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        let (text, rest) = self.0.split_at_checked(length).ok_or(MalformedPacket)?;
         self.0 = rest;
         Ok(text)
     }

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, RenameFlags, renameat_with};
 use super::attributes::{self, Attributes};
 use super::handles::{Handle, Handles};
 use super::listing;
-use super::packet::{Fields, Malformed, PACKET_BYTES_MAX, Packet};
+use super::packet::{Fields, MalformedPacket, PACKET_BYTES_MAX, Packet};
 
 const VERSION: u32 = 3;
 
@@ -97,8 +97,8 @@ impl From<rustix::io::Errno> for Failure {
     }
 }
 
-impl From<Malformed> for Failure {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedPacket> for Failure {
+    fn from(_: MalformedPacket) -> Self {
         Self::Malformed
     }
 }

@@ -49,12 +49,12 @@ const CONNECTIONS_MAX: usize = 1 << 20;
 /// One end of a connection, as the kernel lists it.
 struct Connection {
     family: u8,
-    ends: Ends,
+    ends: ConnectionEnds,
     identity: [u8; IDENTITY_BYTES],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Ends {
+struct ConnectionEnds {
     own: SocketAddr,
     other: SocketAddr,
 }
@@ -71,7 +71,7 @@ pub fn reset_outside(namespace: BorrowedFd<'_>) -> io::Result<usize> {
 /// Whether this kernel supports that. A request for a connection that cannot exist is answered with "not found", or
 /// with an error if the kernel does not know the request.
 pub fn can_reset() -> io::Result<bool> {
-    let ends = Ends {
+    let ends = ConnectionEnds {
         own: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         other: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
     };
@@ -94,11 +94,11 @@ fn reset(namespace: BorrowedFd<'_>) -> io::Result<usize> {
     move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
     let socket = open()?;
     let connections = list(&socket)?;
-    let all: HashSet<Ends> = connections.iter().map(|connection| connection.ends).collect();
+    let all: HashSet<ConnectionEnds> = connections.iter().map(|connection| connection.ends).collect();
     let mut count = 0;
     for connection in connections {
-        let Ends { own, other } = connection.ends;
-        if !all.contains(&Ends { own: other, other: own }) {
+        let ConnectionEnds { own, other } = connection.ends;
+        if !all.contains(&ConnectionEnds { own: other, other: own }) {
             count += usize::from(destroy(&socket, &connection)?);
         }
     }
@@ -189,7 +189,7 @@ fn connection(body: &[u8]) -> Option<Connection> {
     };
     let own = SocketAddr::new(address(4)?, port(0)?);
     let other = SocketAddr::new(address(20)?, port(2)?);
-    Some(Connection { family, ends: Ends { own, other }, identity })
+    Some(Connection { family, ends: ConnectionEnds { own, other }, identity })
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::mark;
-use super::namespace::Traveller;
+use super::namespace::NamespaceVisitor;
 use super::pace::UNCOUNTED;
 use crate::Dial;
 use crate::address::SANDBOX_V4;
@@ -40,7 +40,7 @@ pub(super) struct Dialler {
 }
 
 /// An operation for the thread. It sends its result to the caller itself.
-struct Request(Box<dyn FnOnce(&Traveller) + Send>);
+struct Request(Box<dyn FnOnce(&NamespaceVisitor) + Send>);
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,13 +56,13 @@ impl Dialler {
     }
 
     /// A non-blocking TCP socket in the namespace `gateway`.
-    async fn socket(&self, gateway: Arc<OwnedFd>, counted: Counted) -> io::Result<OwnedFd> {
+    async fn socket(&self, gateway: Arc<OwnedFd>, counted: RateCounting) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let make = move || {
             let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
             match counted {
-                Counted::Yes => {}
-                Counted::No => mark::set(socket.as_fd(), UNCOUNTED)?,
+                RateCounting::Yes => {}
+                RateCounting::No => mark::set(socket.as_fd(), UNCOUNTED)?,
             }
             Ok(socket)
         };
@@ -77,10 +77,10 @@ impl Dialler {
     ) -> io::Result<T> {
         let gone = || io::Error::other("the dialler thread has ended");
         let (reply, answer) = oneshot::channel();
-        let work = move |traveller: &Traveller| {
+        let work = move |visitor: &NamespaceVisitor| {
             if !reply.is_closed() {
                 // The caller may give up meanwhile; the new socket is then closed together with the unread answer.
-                let _ = reply.send(traveller.visit(gateway.as_fd(), act));
+                let _ = reply.send(visitor.visit(gateway.as_fd(), act));
             }
         };
         let requests = self.requests.as_ref().ok_or_else(gone)?;
@@ -100,8 +100,8 @@ impl Drop for Dialler {
 }
 
 fn serve(mut queue: mpsc::Receiver<Request>) {
-    let traveller = match Traveller::new() {
-        Ok(traveller) => traveller,
+    let visitor = match NamespaceVisitor::new() {
+        Ok(visitor) => visitor,
         Err(error) => {
             // Returning closes the queue, and every dial reports that.
             tracing::error!(%error, "could not open the current network namespace, so connections to sandboxes will fail");
@@ -109,7 +109,7 @@ fn serve(mut queue: mpsc::Receiver<Request>) {
         }
     };
     while let Some(Request(work)) = queue.blocking_recv() {
-        work(&traveller);
+        work(&visitor);
     }
 }
 
@@ -159,20 +159,20 @@ pub(super) struct GatewayDial {
 
 /// Whether the rate of a sandbox counts the traffic.
 #[derive(Clone, Copy, Debug)]
-enum Counted {
+enum RateCounting {
     Yes,
     No,
 }
 
 impl GatewayDial {
-    async fn dial_in_time(&self, port: u16, counted: Counted) -> io::Result<TcpStream> {
+    async fn dial_in_time(&self, port: u16, counted: RateCounting) -> io::Result<TcpStream> {
         match tokio::time::timeout(DIAL_TIMEOUT, self.connect(port, counted)).await {
             Ok(outcome) => outcome,
             Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "the sandbox did not answer")),
         }
     }
 
-    async fn connect(&self, port: u16, counted: Counted) -> io::Result<TcpStream> {
+    async fn connect(&self, port: u16, counted: RateCounting) -> io::Result<TcpStream> {
         let socket = self.dialler.socket(self.gateway.namespace()?, counted).await?;
         let socket = TcpSocket::from_std_stream(socket.into());
         // Requests to a guest are small and latency matters: delaying them to fill a packet has no benefit.
@@ -186,10 +186,10 @@ impl GatewayDial {
 #[async_trait]
 impl Dial for GatewayDial {
     async fn dial(&self, port: u16) -> io::Result<TcpStream> {
-        self.dial_in_time(port, Counted::Yes).await
+        self.dial_in_time(port, RateCounting::Yes).await
     }
 
     async fn dial_uncounted(&self, port: u16) -> io::Result<TcpStream> {
-        self.dial_in_time(port, Counted::No).await
+        self.dial_in_time(port, RateCounting::No).await
     }
 }

@@ -190,14 +190,14 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::linux::namespace::Traveller;
+    use crate::linux::namespace::NamespaceVisitor;
 
     #[test]
     fn listeners_can_be_opened_repeatedly_while_all_earlier_ones_are_held() {
         for families in [Families::Both, Families::V4Only] {
-            let traveller = Traveller::new().unwrap();
+            let visitor = NamespaceVisitor::new().unwrap();
             let open_many = || (0..20).map(|_| open_for(families)).collect::<io::Result<Vec<_>>>();
-            let (_namespace, held) = traveller.visit_new(open_many).unwrap();
+            let (_namespace, held) = visitor.visit_new(open_many).unwrap();
             let mut listeners = held.into_iter().map(|listeners| TcpListener::from(listeners.tcp));
             let newest = listeners.next_back().unwrap();
             assert_eq!(newest.local_addr().unwrap(), anywhere(families, EGRESS_PORT));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn listeners_are_nonblocking_and_closed_on_exec() {
-        let (_namespace, listeners) = Traveller::new().unwrap().visit_new(open).unwrap();
+        let (_namespace, listeners) = NamespaceVisitor::new().unwrap().visit_new(open).unwrap();
         for listener in [&listeners.tcp, &listeners.dns_udp, &listeners.dns_tcp] {
             assert!(rustix::fs::fcntl_getfl(listener).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
             assert!(rustix::io::fcntl_getfd(listener).unwrap().contains(rustix::io::FdFlags::CLOEXEC));

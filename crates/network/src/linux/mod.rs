@@ -54,7 +54,7 @@ pub use self::namespace::{UID_BASE, UID_COUNT, random_owner, user_namespace};
 pub use self::netlink::SlotError;
 pub use self::packet_hold::{hold_packets, release_packets};
 pub(crate) use self::probe::remedy;
-pub use self::probe::{Unable, probe};
+pub use self::probe::{NetworkUnavailable, probe};
 
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -4,7 +4,7 @@
 //! process that is created here shares the address space of this one, as with `vfork`, so its cost does not grow with
 //! the daemon's RAM. It only waits until its namespaces have been opened.
 //!
-//! A single thread can enter a network namespace. [`Traveller`] does this: it cannot leave its thread, and returns
+//! A single thread can enter a network namespace. [`NamespaceVisitor`] does this: it cannot leave its thread, and returns
 //! after every visit. A thread that stayed would keep the namespace alive, and its next operations would take
 //! effect there.
 #![expect(unsafe_code, reason = "clone, unshare and the signal mask have no safe wrapper")]
@@ -84,11 +84,11 @@ struct Child {
     /// The child's stack, so it must outlive the child.
     _stack: Vec<MaybeUninit<u8>>,
     /// The child reads this, so it must outlive the child too, at a stable address.
-    _ends: Box<Ends>,
+    _ends: Box<PipeEnds>,
 }
 
 /// The child's argument. The child owns a copy of every descriptor, and must close the one whose end it waits for.
-struct Ends {
+struct PipeEnds {
     read: i32,
     write: i32,
 }
@@ -97,14 +97,14 @@ impl Child {
     /// `namespaces` are flags of `clone`.
     fn start(namespaces: libc::c_int) -> io::Result<Self> {
         let (read_end, wait_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let ends = Box::new(Ends { read: read_end.as_raw_fd(), write: wait_end.as_raw_fd() });
+        let ends = Box::new(PipeEnds { read: read_end.as_raw_fd(), write: wait_end.as_raw_fd() });
         let mut stack = vec![MaybeUninit::<u8>::uninit(); STACK_BYTES];
         let top = stack.as_mut_ptr_range().end;
         // The ABI requires the stack to be aligned to 16 bytes.
         let top = top.wrapping_sub(top.addr() % 16);
         // No signal to the parent at its exit, so it is not confused with the daemon's other children.
         let flags = libc::CLONE_VM | namespaces;
-        let argument = ptr::from_ref::<Ends>(&ends).cast_mut().cast::<c_void>();
+        let argument = ptr::from_ref::<PipeEnds>(&ends).cast_mut().cast::<c_void>();
         let make = || {
             // SAFETY: `hold` gets its own stack and an argument, both of which `Child` keeps until `Drop` has seen the
             // process end. It shares our memory, so it may not touch any of it: it only makes raw system calls. Its
@@ -154,10 +154,10 @@ impl Drop for Child {
 /// runs in our memory, on the storage of the thread that created it.
 extern "C" fn hold(argument: *mut c_void) -> i32 {
     let mut byte = 0u8;
-    // SAFETY: `argument` is the `Ends` that `Child` keeps alive; the descriptors are the child's own copies, and the
+    // SAFETY: `argument` is the `PipeEnds` that `Child` keeps alive; the descriptors are the child's own copies, and the
     // byte is on its own stack. `exit`, unlike the C library's, runs no handlers of ours.
     unsafe {
-        let ends = &*argument.cast::<Ends>();
+        let ends = &*argument.cast::<PipeEnds>();
         libc::syscall(libc::SYS_close, ends.write);
         libc::syscall(libc::SYS_read, ends.read, ptr::from_mut(&mut byte), 1);
         libc::syscall(libc::SYS_exit, 0);
@@ -231,13 +231,13 @@ fn with_signals_blocked<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T>
 
 /// A thread that may visit network namespaces. Create one only on our own thread, never on one of the async runtime.
 #[derive(Debug)]
-pub(super) struct Traveller {
+pub(super) struct NamespaceVisitor {
     home: OwnedFd,
     /// The namespace belongs to the thread, so this may not move to another.
     _bound_to_this_thread: PhantomData<*const ()>,
 }
 
-impl Traveller {
+impl NamespaceVisitor {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self { home: current()?, _bound_to_this_thread: PhantomData })
     }
@@ -248,14 +248,14 @@ impl Traveller {
         namespace: BorrowedFd<'_>,
         act: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let _return = Return(&self.home);
+        let _return = ReturnGuard(&self.home);
         enter(namespace)?;
         act()
     }
 
     /// Creates a network namespace, runs `act` inside it, and returns the namespace and the result of `act`.
     pub(super) fn visit_new<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<(OwnedFd, T)> {
-        let _return = Return(&self.home);
+        let _return = ReturnGuard(&self.home);
         // SAFETY: only the network namespace changes, and none of our code assumes which one a thread is in.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
         Ok((current()?, act()?))
@@ -263,9 +263,9 @@ impl Traveller {
 }
 
 /// Returns the thread to its own namespace, also when `act` failed or panicked.
-struct Return<'a>(&'a OwnedFd);
+struct ReturnGuard<'a>(&'a OwnedFd);
 
-impl Drop for Return<'_> {
+impl Drop for ReturnGuard<'_> {
     fn drop(&mut self) {
         enter(self.0.as_fd()).expect("a thread may always return to the namespace it came from");
     }
@@ -295,13 +295,13 @@ mod tests {
 
     #[test]
     fn the_thread_returns_to_its_namespace_even_when_a_visit_fails() {
-        let traveller = Traveller::new().unwrap();
+        let visitor = NamespaceVisitor::new().unwrap();
         let home = own_inode();
-        let (namespace, inside) = traveller.visit_new(|| Ok(own_inode())).unwrap();
+        let (namespace, inside) = visitor.visit_new(|| Ok(own_inode())).unwrap();
         assert_eq!((inside, own_inode()), (inode(&namespace), home));
         assert_ne!(inside, home);
-        assert_eq!(traveller.visit(namespace.as_fd(), || Ok(own_inode())).unwrap(), inside);
-        let failed: io::Result<()> = traveller.visit(namespace.as_fd(), || Err(io::ErrorKind::Other.into()));
+        assert_eq!(visitor.visit(namespace.as_fd(), || Ok(own_inode())).unwrap(), inside);
+        let failed: io::Result<()> = visitor.visit(namespace.as_fd(), || Err(io::ErrorKind::Other.into()));
         assert!(failed.is_err());
         assert_eq!(own_inode(), home);
     }

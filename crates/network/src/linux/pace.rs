@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::linux::interfaces::Families;
-    use crate::linux::namespace::Traveller;
+    use crate::linux::namespace::NamespaceVisitor;
     use crate::linux::netlink::{Protocol, Socket};
     use crate::linux::rules;
 
@@ -87,7 +87,7 @@ mod tests {
             }
             Command::new("nft").args(["list", "table", "inet", table]).output()
         };
-        let listed = Traveller::new().unwrap().visit_new(visit).unwrap().1;
+        let listed = NamespaceVisitor::new().unwrap().visit_new(visit).unwrap().1;
         String::from_utf8(listed.stdout).unwrap()
     }
 

@@ -8,7 +8,7 @@ use super::slot;
 
 /// Why this host cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unable {
+pub struct NetworkUnavailable {
     pub reason: String,
     /// How to fix it, if known.
     pub fix: Option<String>,
@@ -16,18 +16,20 @@ pub struct Unable {
 
 /// Creates a complete slot, rules included, and drops it again, because any other check would be a guess. Blocks for
 /// some milliseconds.
-pub fn probe() -> Result<(), Unable> {
+pub fn probe() -> Result<(), NetworkUnavailable> {
     let made = thread::scope(|scope| scope.spawn(|| slot::make(false)).join());
     match made {
         Ok(Ok(_slot)) => Ok(()),
         Ok(Err(error)) => Err(explain(&error)),
-        Err(_panic) => Err(Unable { reason: "creating a network slot panicked".to_owned(), fix: None }),
+        Err(_panic) => {
+            Err(NetworkUnavailable { reason: "creating a network slot panicked".to_owned(), fix: None })
+        }
     }
 }
 
-fn explain(error: &SlotError) -> Unable {
+fn explain(error: &SlotError) -> NetworkUnavailable {
     let reason = format!("{error}: {}", error.source);
-    Unable { reason, fix: remedy(error.step, &error.source).map(str::to_owned) }
+    NetworkUnavailable { reason, fix: remedy(error.step, &error.source).map(str::to_owned) }
 }
 
 /// How to fix a step that failed because of `source`.

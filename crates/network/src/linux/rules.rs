@@ -68,10 +68,10 @@ const FORWARD: Chain = Chain { name: "forward", hook: Hook::Forward, priority: 0
 /// Adds the whole table to a batch for the netfilter socket of a new namespace. On a kernel with both families, the
 /// rules of both are loaded or none: no sandbox has unfiltered IPv6.
 pub(super) fn load(families: Families) -> Batch {
-    load_for(&Ends::of(families))
+    load_for(&RuleAddresses::of(families))
 }
 
-fn load_for(ends: &[Ends]) -> Batch {
+fn load_for(ends: &[RuleAddresses]) -> Batch {
     let mut table = Table::fresh(TABLE, STEP);
     table.chain(PREROUTING);
     table.chain(FORWARD);
@@ -80,13 +80,13 @@ fn load_for(ends: &[Ends]) -> Batch {
 }
 
 /// The addresses of one family, as used in rules.
-struct Ends {
+struct RuleAddresses {
     family: u8,
     source: (Header, Vec<u8>),
     destination: (Header, Vec<u8>),
 }
 
-impl Ends {
+impl RuleAddresses {
     fn of(families: Families) -> Vec<Self> {
         let v4 = Self {
             family: NFPROTO_IPV4,
@@ -113,7 +113,7 @@ impl Ends {
     }
 }
 
-fn add_rules(table: &mut Table, ends: &[Ends]) {
+fn add_rules(table: &mut Table, ends: &[RuleAddresses]) {
     table.rule(PREROUTING, |rule| rule.interface_is_loopback().verdict(NF_ACCEPT));
     table.rule(PREROUTING, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_DROP));
     table.rule(PREROUTING, |rule| {
@@ -162,7 +162,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::linux::namespace::Traveller;
+    use crate::linux::namespace::NamespaceVisitor;
     use crate::linux::netlink::{Protocol, SlotError, Socket};
 
     /// The words of the selected rules, as written in the header of this file.
@@ -182,7 +182,7 @@ mod tests {
             let outcome = Socket::open(Protocol::Netfilter)?.run(rules);
             Ok((outcome, Command::new("nft").args(["list", "ruleset"]).output()?))
         };
-        let (outcome, listed) = Traveller::new().unwrap().visit_new(visit).unwrap().1;
+        let (outcome, listed) = NamespaceVisitor::new().unwrap().visit_new(visit).unwrap().1;
         assert!(listed.status.success(), "{listed:?}");
         (outcome, String::from_utf8(listed.stdout).unwrap())
     }
@@ -197,7 +197,7 @@ mod tests {
     /// E-N3: without a filter for IPv6, no sandbox.
     #[test]
     fn when_the_rules_of_one_family_cannot_be_loaded_none_are_and_it_fails() {
-        let mut ends = Ends::of(Families::Both);
+        let mut ends = RuleAddresses::of(Families::Both);
         // A family that the kernel cannot redirect.
         ends[1].family = 7;
         let (outcome, listed) = loaded(&load_for(&ends));

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::ids::HostIds;
 use super::interfaces::{self, Families};
-use super::namespace::{self, Traveller, UID_BASE};
+use super::namespace::{self, NamespaceVisitor, UID_BASE};
 use super::netlink::{Protocol, SlotError, Socket};
 use super::{rules, tap};
 
@@ -39,47 +39,47 @@ pub struct Slot {
 /// calling thread visits other network namespaces. It must therefore run on one of our threads, never on one of the
 /// async runtime.
 pub fn make(own_ids: bool) -> Result<Slot, SlotError> {
-    let traveller = traveller()?;
+    let visitor = visitor()?;
     let ids = own_ids.then(HostIds::reserve).transpose()?;
     let pair = namespace::make_pair(ids.as_ref().map_or(UID_BASE, |ids| ids.range.base()))?;
-    let (gateway, links) = make_gateway(&traveller)?;
-    wire(&traveller, &links, pair.net.as_fd())?;
+    let (gateway, links) = make_gateway(&visitor)?;
+    wire(&visitor, &links, pair.net.as_fd())?;
     Ok(Slot { user: pair.user, net: pair.net, gateway, ids })
 }
 
 /// Creates the gateway's half of a slot: everything but the veth pair. For the thread, see [`make`].
 pub(super) fn gateway() -> Result<OwnedFd, SlotError> {
-    Ok(make_gateway(&traveller()?)?.0)
+    Ok(make_gateway(&visitor()?)?.0)
 }
 
 /// Completes a slot from a gateway and a network namespace that was created elsewhere. For the thread, see [`make`].
 pub(super) fn plug(gateway: BorrowedFd<'_>, net: BorrowedFd<'_>) -> Result<(), SlotError> {
-    let traveller = traveller()?;
-    let links = open_links(&traveller, gateway, "open netlink in the gateway namespace")?;
+    let visitor = visitor()?;
+    let links = open_links(&visitor, gateway, "open netlink in the gateway namespace")?;
     // The interface of an earlier machine disappears with its namespace, but only some time after the last process in
     // it.
     interfaces::cut_off(&links)?;
-    wire(&traveller, &links, net)
+    wire(&visitor, &links, net)
 }
 
 /// Creates the link of a machine with its own network interface: a tap in the gateway. For the thread, see [`make`].
 pub(super) fn plug_tap(gateway: BorrowedFd<'_>) -> Result<OwnedFd, SlotError> {
-    let traveller = traveller()?;
-    let links = open_links(&traveller, gateway, "open netlink in the gateway namespace")?;
+    let visitor = visitor()?;
+    let links = open_links(&visitor, gateway, "open netlink in the gateway namespace")?;
     interfaces::cut_off(&links)?;
-    let tap = traveller.visit(gateway, tap::open).map_err(at("create the tap"))?;
+    let tap = visitor.visit(gateway, tap::open).map_err(at("create the tap"))?;
     links.run(&interfaces::gateway_of_tap(Families::of_this_kernel()))?;
     Ok(tap)
 }
 
 /// Connects `net` to the gateway in whose namespace `links` was opened.
-fn wire(traveller: &Traveller, links: &Socket, net: BorrowedFd<'_>) -> Result<(), SlotError> {
+fn wire(visitor: &NamespaceVisitor, links: &Socket, net: BorrowedFd<'_>) -> Result<(), SlotError> {
     let settle = || {
         use_simple_congestion_control();
         disable_multipath()
     };
-    traveller.visit(net, settle).map_err(at("switch off multipath TCP"))?;
-    let inside = open_links(traveller, net, "open netlink in the sandbox's namespace")?;
+    visitor.visit(net, settle).map_err(at("switch off multipath TCP"))?;
+    let inside = open_links(visitor, net, "open netlink in the sandbox's namespace")?;
     let families = Families::of_this_kernel();
     links.run(&interfaces::gateway(families, net))?;
     inside.run(&interfaces::sandbox(families))?;
@@ -87,8 +87,8 @@ fn wire(traveller: &Traveller, links: &Socket, net: BorrowedFd<'_>) -> Result<()
 }
 
 /// A gateway namespace without an interface, and a socket to add one.
-fn make_gateway(traveller: &Traveller) -> Result<(OwnedFd, Socket), SlotError> {
-    let (gateway, (links, filter)) = traveller
+fn make_gateway(visitor: &NamespaceVisitor) -> Result<(OwnedFd, Socket), SlotError> {
+    let (gateway, (links, filter)) = visitor
         .visit_new(|| {
             disable_forwarding()?;
             use_simple_congestion_control();
@@ -103,16 +103,16 @@ fn make_gateway(traveller: &Traveller) -> Result<(OwnedFd, Socket), SlotError> {
     Ok((gateway, links))
 }
 
-fn traveller() -> Result<Traveller, SlotError> {
-    Traveller::new().map_err(at("find the current network namespace"))
+fn visitor() -> Result<NamespaceVisitor, SlotError> {
+    NamespaceVisitor::new().map_err(at("find the current network namespace"))
 }
 
 fn open_links(
-    traveller: &Traveller,
+    visitor: &NamespaceVisitor,
     namespace: BorrowedFd<'_>,
     step: &'static str,
 ) -> Result<Socket, SlotError> {
-    traveller.visit(namespace, || Socket::open(Protocol::Route)).map_err(at(step))
+    visitor.visit(namespace, || Socket::open(Protocol::Route)).map_err(at(step))
 }
 
 fn at(step: &'static str) -> impl FnOnce(io::Error) -> SlotError {
@@ -162,71 +162,70 @@ mod tests {
 
     #[test]
     fn forwarding_inherited_from_the_host_is_disabled() {
-        let traveller = Traveller::new().unwrap();
+        let visitor = NamespaceVisitor::new().unwrap();
         let turned_off = || {
             fs::write(IP_FORWARD, "1")?;
             let before = fs::read_to_string(IP_FORWARD)?;
             disable_forwarding()?;
             Ok((before, fs::read_to_string(IP_FORWARD)?))
         };
-        let (before, after) = traveller.visit_new(turned_off).unwrap().1;
+        let (before, after) = visitor.visit_new(turned_off).unwrap().1;
         assert_eq!((before.as_str(), after.as_str()), ("1\n", "0\n"));
     }
 
     #[test]
     fn no_sandbox_has_multipath_tcp_whether_connected_or_plugged() {
-        let traveller = Traveller::new().unwrap();
-        let (plugged, before) = traveller.visit_new(|| Ok(fs::read_to_string(MPTCP_ENABLED).ok())).unwrap();
+        let visitor = NamespaceVisitor::new().unwrap();
+        let (plugged, before) = visitor.visit_new(|| Ok(fs::read_to_string(MPTCP_ENABLED).ok())).unwrap();
         plug(gateway().unwrap().as_fd(), plugged.as_fd()).unwrap();
         let made = make(false).unwrap();
         for net in [&plugged, &made.net] {
-            let inside = traveller.visit(net.as_fd(), || Ok(fs::read_to_string(MPTCP_ENABLED).ok())).unwrap();
+            let inside = visitor.visit(net.as_fd(), || Ok(fs::read_to_string(MPTCP_ENABLED).ok())).unwrap();
             assert_eq!(inside, before.as_ref().map(|_| "0\n".to_owned()));
         }
     }
 
     #[test]
     fn neither_end_of_the_link_uses_the_hosts_congestion_control() {
-        let traveller = Traveller::new().unwrap();
-        let (plugged, ()) = traveller.visit_new(|| Ok(())).unwrap();
+        let visitor = NamespaceVisitor::new().unwrap();
+        let (plugged, ()) = visitor.visit_new(|| Ok(())).unwrap();
         let beside = gateway().unwrap();
         plug(beside.as_fd(), plugged.as_fd()).unwrap();
         let made = make(false).unwrap();
         for namespace in [&plugged, &beside, &made.net, &made.gateway] {
-            let chosen =
-                traveller.visit(namespace.as_fd(), || fs::read_to_string(CONGESTION_CONTROL)).unwrap();
+            let chosen = visitor.visit(namespace.as_fd(), || fs::read_to_string(CONGESTION_CONTROL)).unwrap();
             assert_eq!(chosen.trim_end(), WIRE_CONGESTION_CONTROL);
         }
     }
 
     /// The output of `ip` for the gateway's interface.
-    fn shown(traveller: &Traveller, gateway: &OwnedFd) -> String {
+    fn shown(visitor: &NamespaceVisitor, gateway: &OwnedFd) -> String {
         let list = || Command::new("ip").args(["-o", "address", "show", "dev", "gw0"]).output();
-        String::from_utf8(traveller.visit(gateway.as_fd(), list).unwrap().stdout).unwrap()
+        String::from_utf8(visitor.visit(gateway.as_fd(), list).unwrap().stdout).unwrap()
     }
 
     #[test]
     fn a_tap_replaces_the_pair_and_disappears_with_its_descriptor() {
-        let traveller = Traveller::new().unwrap();
+        let visitor = NamespaceVisitor::new().unwrap();
         let gateway = gateway().unwrap();
-        let (plugged, ()) = traveller.visit_new(|| Ok(())).unwrap();
+        let (plugged, ()) = visitor.visit_new(|| Ok(())).unwrap();
         plug(gateway.as_fd(), plugged.as_fd()).unwrap();
         let words = |text: &str| {
             let lines =
                 text.lines().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" "));
             lines.collect::<Vec<_>>()
         };
-        let before = words(&shown(&traveller, &gateway));
+        let before = words(&shown(&visitor, &gateway));
         assert!(before.iter().any(|line| line.ends_with("inet 10.88.0.1/30")), "{before:?}");
         let first = plug_tap(gateway.as_fd()).unwrap();
-        assert_eq!(words(&shown(&traveller, &gateway)), before);
+        assert_eq!(words(&shown(&visitor, &gateway)), before);
         let second = plug_tap(gateway.as_fd()).unwrap();
         assert!(rustix::io::write(&first, &[0; 64]).is_err(), "the first was cut off");
-        assert_eq!(words(&shown(&traveller, &gateway)), before);
+        assert_eq!(words(&shown(&visitor, &gateway)), before);
         drop(second);
         // A program that another test is starting may have it open for a moment, too.
         let patience = Instant::now() + Duration::from_secs(60);
-        while !shown(&traveller, &gateway).is_empty() {
+        while !shown(&visitor, &gateway).is_empty() {
             assert!(Instant::now() < patience, "the tap still exists after its descriptor was closed");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -234,11 +233,11 @@ mod tests {
 
     #[test]
     fn fifty_slots_made_and_dropped_leave_no_namespace() {
-        let traveller = Traveller::new().unwrap();
-        let (observer, socket) = traveller.visit_new(|| Socket::open(Protocol::Route)).unwrap();
+        let visitor = NamespaceVisitor::new().unwrap();
+        let (observer, socket) = visitor.visit_new(|| Socket::open(Protocol::Route)).unwrap();
         let known = || {
             let list = || Command::new("ip").args(["netns", "list-id"]).output();
-            let listed = traveller.visit(observer.as_fd(), list).unwrap();
+            let listed = visitor.visit(observer.as_fd(), list).unwrap();
             assert!(listed.status.success(), "{listed:?}");
             String::from_utf8(listed.stdout).unwrap().lines().count()
         };

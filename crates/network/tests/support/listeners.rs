@@ -10,7 +10,7 @@ use burrow_network::Listeners;
 /// Everything arrives long before.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) struct Served {
+pub(crate) struct ServedListeners {
     pub(crate) tcp: TcpListener,
     pub(crate) dns_udp: UdpSocket,
     pub(crate) dns_tcp: TcpListener,
@@ -25,7 +25,7 @@ pub(crate) struct Arrival {
     pub(crate) to: SocketAddr,
 }
 
-impl Served {
+impl ServedListeners {
     pub(crate) fn new(listeners: Listeners) -> Self {
         Self {
             tcp: listeners.tcp.into(),

@@ -24,7 +24,7 @@ use burrow_network::linux::LinuxNetwork;
 use burrow_network::{Attachment, Dial, Link, Network, SANDBOX_V4, SANDBOX_V6};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::listeners::Served;
+use super::listeners::ServedListeners;
 use super::{Host, inside, shell};
 
 pub(crate) const PORT: u16 = 7;
@@ -127,8 +127,8 @@ impl Scene {
     }
 
     /// Opens the sandbox's listeners, which accept all traffic until they are dropped.
-    pub(crate) async fn open_listeners(&self) -> Served {
-        Served::new(self.network.listeners(&self.id).await.unwrap())
+    pub(crate) async fn open_listeners(&self) -> ServedListeners {
+        ServedListeners::new(self.network.listeners(&self.id).await.unwrap())
     }
 
     /// Makes all `attempts` at once from inside the sandbox; all must fail.
@@ -151,7 +151,7 @@ impl Scene {
     fn make_all<'a>(
         &self,
         attempts: &'a [Attempt<'_>],
-        way: impl Fn(&Make<'_>) -> io::Result<()> + Copy + Send,
+        way: impl Fn(&AttemptFn<'_>) -> io::Result<()> + Copy + Send,
     ) -> Vec<(&'a str, io::Result<()>)> {
         thread::scope(|scope| {
             let make = |attempt: &'a Attempt<'_>| {
@@ -300,12 +300,12 @@ pub(crate) fn ping(to: IpAddr) -> impl Fn(Duration) -> io::Result<()> + Sync {
 }
 
 /// Makes the attempt, and waits at most this long for its success.
-type Make<'a> = Box<dyn Fn(Duration) -> io::Result<()> + Send + Sync + 'a>;
+type AttemptFn<'a> = Box<dyn Fn(Duration) -> io::Result<()> + Send + Sync + 'a>;
 
 /// Something that a sandbox tries.
 pub(crate) struct Attempt<'a> {
     pub(crate) what: String,
-    pub(crate) make: Make<'a>,
+    pub(crate) make: AttemptFn<'a>,
 }
 
 impl<'a> Attempt<'a> {

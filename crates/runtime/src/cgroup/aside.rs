@@ -16,19 +16,19 @@ const IDLE_LOOKS_MAX: u32 = 30;
 const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct WorkerGroup {
     directory: PathBuf,
 }
 
 impl Group<'_> {
     /// `None` on a host without a v2 tree.
-    pub(crate) fn aside(&self) -> Option<Aside> {
+    pub(crate) fn aside(&self) -> Option<WorkerGroup> {
         let tree = self.layout.unified.as_ref()?;
-        Some(Aside { directory: tree.join(format!("{}{SUFFIX}", self.name)) })
+        Some(WorkerGroup { directory: tree.join(format!("{}{SUFFIX}", self.name)) })
     }
 }
 
-impl Aside {
+impl WorkerGroup {
     pub(crate) fn path(&self) -> &Path {
         &self.directory
     }

@@ -23,11 +23,11 @@ const SOCKET_BUFFERS_PART: u64 = 4;
 pub(super) struct Write {
     pub(super) path: PathBuf,
     pub(super) value: String,
-    pub(super) need: Need,
+    pub(super) need: FileRequirement,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum FileRequirement {
     Must,
     /// The file exists only on hosts that count swap, or socket buffers.
     IfExists,
@@ -52,7 +52,11 @@ pub(super) fn writes(layout: &Layout, group: &str, limits: &Limits) -> Vec<Write
     writes
 }
 
-fn files(controller: Controller, unified: bool, limits: &Limits) -> Vec<(&'static str, String, Need)> {
+fn files(
+    controller: Controller,
+    unified: bool,
+    limits: &Limits,
+) -> Vec<(&'static str, String, FileRequirement)> {
     let ram_bytes = u64::from(limits.ram_mib) * MIB;
     let ram = ram_bytes.to_string();
     let quota_us = u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000;
@@ -60,23 +64,31 @@ fn files(controller: Controller, unified: bool, limits: &Limits) -> Vec<(&'stati
         // No swap: a sandbox is limited by its RAM, and the host should not page out other tenants' memory because of
         // it.
         (Controller::Memory, true) => vec![
-            ("memory.max", ram, Need::Must),
-            ("memory.swap.max", "0".to_owned(), Need::IfExists),
+            ("memory.max", ram, FileRequirement::Must),
+            ("memory.swap.max", "0".to_owned(), FileRequirement::IfExists),
             // The kernel kills one process, not the whole sandbox.
-            ("memory.oom.group", "0".to_owned(), Need::IfExists),
+            ("memory.oom.group", "0".to_owned(), FileRequirement::IfExists),
         ],
         (Controller::Memory, false) => vec![
-            ("memory.memsw.limit_in_bytes", ram.clone(), Need::IfExists),
-            ("memory.limit_in_bytes", ram.clone(), Need::Must),
-            ("memory.memsw.limit_in_bytes", ram, Need::IfExists),
-            ("memory.kmem.tcp.limit_in_bytes", (ram_bytes / SOCKET_BUFFERS_PART).to_string(), Need::IfExists),
+            ("memory.memsw.limit_in_bytes", ram.clone(), FileRequirement::IfExists),
+            ("memory.limit_in_bytes", ram.clone(), FileRequirement::Must),
+            ("memory.memsw.limit_in_bytes", ram, FileRequirement::IfExists),
+            (
+                "memory.kmem.tcp.limit_in_bytes",
+                (ram_bytes / SOCKET_BUFFERS_PART).to_string(),
+                FileRequirement::IfExists,
+            ),
         ],
-        (Controller::Cpu, true) => vec![("cpu.max", format!("{quota_us} {CPU_PERIOD_US}"), Need::Must)],
+        (Controller::Cpu, true) => {
+            vec![("cpu.max", format!("{quota_us} {CPU_PERIOD_US}"), FileRequirement::Must)]
+        }
         (Controller::Cpu, false) => vec![
-            ("cpu.cfs_period_us", CPU_PERIOD_US.to_string(), Need::Must),
-            ("cpu.cfs_quota_us", quota_us.to_string(), Need::Must),
+            ("cpu.cfs_period_us", CPU_PERIOD_US.to_string(), FileRequirement::Must),
+            ("cpu.cfs_quota_us", quota_us.to_string(), FileRequirement::Must),
         ],
-        (Controller::Pids, true | false) => vec![("pids.max", limits.pids.to_string(), Need::Must)],
+        (Controller::Pids, true | false) => {
+            vec![("pids.max", limits.pids.to_string(), FileRequirement::Must)]
+        }
     }
 }
 

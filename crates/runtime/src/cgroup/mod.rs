@@ -20,9 +20,9 @@ use std::sync::Arc;
 use burrow_model::{Limits, SandboxId};
 use rustix::process::{Pid, Signal};
 
-pub(crate) use aside::Aside;
+pub(crate) use aside::WorkerGroup;
 pub(crate) use layout::{Controller, Layout};
-use limits::Need;
+use limits::FileRequirement;
 use sockets::SocketLimit;
 
 /// Rounds of signalling all remaining processes on kernels without `cgroup.kill`. Each round freezes first, so a fork
@@ -151,13 +151,13 @@ impl Group<'_> {
         let writes = limits::writes(self.layout, &self.name, limits);
         for (at, write) in writes.iter().enumerate() {
             match (write_file(&write.path, &write.value), write.need) {
-                (Ok(()), Need::Must | Need::IfExists) => {}
-                (Err(error), Need::IfExists) if error.kind() == io::ErrorKind::NotFound => {}
+                (Ok(()), FileRequirement::Must | FileRequirement::IfExists) => {}
+                (Err(error), FileRequirement::IfExists) if error.kind() == io::ErrorKind::NotFound => {}
                 // The other write to the same file succeeds; see `limits::writes`.
-                (Err(error), Need::IfExists)
+                (Err(error), FileRequirement::IfExists)
                     if error.raw_os_error() == Some(libc::EINVAL)
                         && writes.iter().skip(at + 1).any(|later| later.path == write.path) => {}
-                (Err(error), Need::Must | Need::IfExists) => return Err(error),
+                (Err(error), FileRequirement::Must | FileRequirement::IfExists) => return Err(error),
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! enters it with its `execve`, and all processes inside inherit it. CRIU restores the profile by the names in a dump,
 //! see `criu::labels`.
 //!
-//! With [`Use::Auto`], sandboxes run without the profile where it cannot be loaded: it is a second barrier behind the
+//! With [`ProfileUse::Auto`], sandboxes run without the profile where it cannot be loaded: it is a second barrier behind the
 //! namespaces and the filter.
 
 use std::fs;
@@ -24,7 +24,7 @@ const LABEL_OF_EXEC: [&str; 2] = ["/proc/thread-self/attr/apparmor/exec", "/proc
 
 /// Whether the daemon shall use the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum ProfileUse {
     /// Where the kernel has AppArmor and the profile can be loaded.
     Auto,
     /// Everywhere: a daemon that cannot load the profile does not start.
@@ -34,7 +34,7 @@ pub enum Use {
 
 /// Whether sandboxes have the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ProfileState {
     /// The kernel has no AppArmor, or it is disabled.
     NoAppArmor,
     Loaded,
@@ -42,13 +42,13 @@ pub enum Standing {
 }
 
 /// The state that the kernel reports.
-pub fn standing() -> Standing {
+pub fn standing() -> ProfileState {
     if !is_enabled() {
-        return Standing::NoAppArmor;
+        return ProfileState::NoAppArmor;
     }
     let profiles = fs::read_to_string(LOADED).unwrap_or_default();
     let is_ours = |line: &str| line.split_once(" (").is_some_and(|(name, _)| name == PROFILE);
-    if profiles.lines().any(is_ours) { Standing::Loaded } else { Standing::NotLoaded }
+    if profiles.lines().any(is_ours) { ProfileState::Loaded } else { ProfileState::NotLoaded }
 }
 
 /// Whether `apparmor_parser` is installed.
@@ -58,24 +58,26 @@ pub fn has_parser() -> bool {
 }
 
 /// Loads the profile when the daemon starts, as far as the configuration says, and returns whether machines enter it.
-pub(crate) fn prepare(wanted: Use) -> io::Result<bool> {
+pub(crate) fn prepare(wanted: ProfileUse) -> io::Result<bool> {
     match wanted {
-        Use::Never => Ok(false),
-        Use::Auto | Use::Always => decide(wanted, if is_enabled() { load() } else { Err(no_apparmor()) }),
+        ProfileUse::Never => Ok(false),
+        ProfileUse::Auto | ProfileUse::Always => {
+            decide(wanted, if is_enabled() { load() } else { Err(no_apparmor()) })
+        }
     }
 }
 
 /// Whether machines enter the profile after an attempt to load it.
-fn decide(wanted: Use, loaded: io::Result<()>) -> io::Result<bool> {
+fn decide(wanted: ProfileUse, loaded: io::Result<()>) -> io::Result<bool> {
     match (wanted, loaded) {
-        (Use::Auto | Use::Always, Ok(())) => Ok(true),
-        (Use::Always, Err(error)) => Err(error),
+        (ProfileUse::Auto | ProfileUse::Always, Ok(())) => Ok(true),
+        (ProfileUse::Always, Err(error)) => Err(error),
         // Not a warning: most hosts without AppArmor never had it. `burrow doctor` reports it.
-        (Use::Auto, Err(error)) => {
+        (ProfileUse::Auto, Err(error)) => {
             tracing::info!(%error, "containers run without an AppArmor profile");
             Ok(false)
         }
-        (Use::Never, _) => Ok(false),
+        (ProfileUse::Never, _) => Ok(false),
     }
 }
 
@@ -97,15 +99,15 @@ fn load() -> io::Result<()> {
 /// loaded again.
 pub(crate) fn is_ready() -> bool {
     match standing() {
-        Standing::Loaded => true,
-        Standing::NotLoaded => load().map_or_else(
+        ProfileState::Loaded => true,
+        ProfileState::NotLoaded => load().map_or_else(
             |error| {
                 tracing::warn!(%error, "could not load the AppArmor profile `{PROFILE}` again: a container runs without it");
                 false
             },
             |()| true,
         ),
-        Standing::NoAppArmor => false,
+        ProfileState::NoAppArmor => false,
     }
 }
 
@@ -161,11 +163,11 @@ mod tests {
     #[test]
     fn a_profile_that_cannot_be_loaded_stops_the_daemon_only_if_it_is_required() {
         let failed = || Err(no_apparmor());
-        assert!(decide(Use::Auto, Ok(())).unwrap());
-        assert!(decide(Use::Always, Ok(())).unwrap());
-        assert!(!decide(Use::Auto, failed()).unwrap());
-        assert!(decide(Use::Always, failed()).unwrap_err().to_string().contains("not enabled"));
-        assert!(!prepare(Use::Never).unwrap());
+        assert!(decide(ProfileUse::Auto, Ok(())).unwrap());
+        assert!(decide(ProfileUse::Always, Ok(())).unwrap());
+        assert!(!decide(ProfileUse::Auto, failed()).unwrap());
+        assert!(decide(ProfileUse::Always, failed()).unwrap_err().to_string().contains("not enabled"));
+        assert!(!prepare(ProfileUse::Never).unwrap());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::root::{Root, RootError};
 use super::shared_state::{Shared, step};
 use super::{apparmor, volumes};
 use crate::cgroup::Group;
-use crate::launcher::{LaunchError, Launched, Plan};
+use crate::launcher::{LaunchError, LaunchedProcess, Plan};
 use crate::process::Process;
 use crate::report::Report;
 use crate::{BootOptions, Machine, Mount, RuntimeError};
@@ -36,7 +36,7 @@ const REPORT_BYTES_MAX: usize = 16 * 1024;
 const LAUNCH_ATTEMPTS: u32 = 2;
 
 /// A machine whose agent has not reported yet.
-pub(super) struct Started {
+pub(super) struct StartedMachine {
     /// `None`: it has ended already.
     pub(super) machine: Option<Machine>,
     pub(super) socket: UnixStream,
@@ -72,7 +72,7 @@ impl Start {
 
 impl Shared {
     /// The part of a boot that does not wait for the agent.
-    pub(super) fn start(&self, start: &Start) -> Result<Started, RuntimeError> {
+    pub(super) fn start(&self, start: &Start) -> Result<StartedMachine, RuntimeError> {
         let id = &start.id;
         let Some(groups) = &self.groups else {
             let message = "this host has no usable cgroups".to_owned();
@@ -124,7 +124,7 @@ impl Shared {
         Ok(root)
     }
 
-    fn try_start(&self, start: &Start, group: &Group<'_>) -> Result<Started, RuntimeError> {
+    fn try_start(&self, start: &Start, group: &Group<'_>) -> Result<StartedMachine, RuntimeError> {
         let id = &start.id;
         self.make_group(id, group)?;
         if let Some(ids) = &start.ids {
@@ -152,9 +152,9 @@ impl Shared {
                 .map_err(step("create the volumes' mount points", id))?,
         };
         match self.launcher.launch(plan, &descriptors) {
-            Ok(Launched { pid, pidfd }) => {
+            Ok(LaunchedProcess { pid, pidfd }) => {
                 let machine = Process::describe(pid, pidfd).map_err(step("check the machine", id))?;
-                Ok(Started { machine, socket: ours })
+                Ok(StartedMachine { machine, socket: ours })
             }
             Err(LaunchError::Refused(failure)) => Err(RuntimeError::Boot {
                 id: id.clone(),

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 /// One such limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct KernelLimit {
     /// The name for `sysctl`.
     pub name: &'static str,
-    pub wanted: Wanted,
+    pub wanted: RequiredValue,
     /// The effect on other sandboxes if one sandbox uses it up.
     pub why: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequiredValue {
     AtLeast(u64),
     /// The kernel expects 0 for this.
     Unlimited,
@@ -29,7 +29,7 @@ pub enum Wanted {
 
 /// The state of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LimitState {
     Enough,
     Low {
         now: u64,
@@ -40,57 +40,61 @@ pub enum Standing {
 
 /// The result of raising a limit that was too low.
 #[derive(Debug)]
-pub struct Raised {
-    pub bound: Bound,
+pub struct RaisedLimit {
+    pub bound: KernelLimit,
     pub before: u64,
     pub result: io::Result<()>,
 }
 
-pub const BOUNDS: [Bound; 5] = [
-    Bound {
+pub const BOUNDS: [KernelLimit; 5] = [
+    KernelLimit {
         name: "fs.epoll.max_user_watches",
-        wanted: Wanted::AtLeast(2_000_000_000),
+        wanted: RequiredValue::AtLeast(2_000_000_000),
         why: "no agent can accept connections any more",
     },
-    Bound { name: "fs.pipe-user-pages-soft", wanted: Wanted::Unlimited, why: "new pipes are small and slow" },
-    Bound {
+    KernelLimit {
+        name: "fs.pipe-user-pages-soft",
+        wanted: RequiredValue::Unlimited,
+        why: "new pipes are small and slow",
+    },
+    KernelLimit {
         name: "fs.pipe-user-pages-hard",
-        wanted: Wanted::Unlimited,
+        wanted: RequiredValue::Unlimited,
         why: "no exec can create pipes any more",
     },
-    Bound {
+    KernelLimit {
         name: "fs.aio-max-nr",
-        wanted: Wanted::AtLeast(4_194_304),
+        wanted: RequiredValue::AtLeast(4_194_304),
         why: "databases that use asynchronous input do not start",
     },
-    Bound {
+    KernelLimit {
         name: "kernel.pty.max",
         // The maximum that the kernel allows.
-        wanted: Wanted::AtLeast(1 << 20),
+        wanted: RequiredValue::AtLeast(1 << 20),
         why: "no exec can open a terminal any more",
     },
 ];
 
-impl Bound {
-    pub fn standing(&self) -> Standing {
+impl KernelLimit {
+    pub fn standing(&self) -> LimitState {
         self.standing_in(Path::new("/proc/sys"))
     }
 
-    fn standing_in(&self, tree: &Path) -> Standing {
+    fn standing_in(&self, tree: &Path) -> LimitState {
         let text = fs::read_to_string(self.file(tree)).unwrap_or_default();
-        let Ok(now) = text.trim().parse::<u64>() else { return Standing::Unknown };
+        let Ok(now) = text.trim().parse::<u64>() else { return LimitState::Unknown };
         let enough = match self.wanted {
-            Wanted::AtLeast(wanted) => now >= wanted,
-            Wanted::Unlimited => now == 0,
+            RequiredValue::AtLeast(wanted) => now >= wanted,
+            RequiredValue::Unlimited => now == 0,
         };
-        if enough { Standing::Enough } else { Standing::Low { now } }
+        if enough { LimitState::Enough } else { LimitState::Low { now } }
     }
 
     /// The value to write.
     pub fn value(&self) -> u64 {
         match self.wanted {
-            Wanted::AtLeast(wanted) => wanted,
-            Wanted::Unlimited => 0,
+            RequiredValue::AtLeast(wanted) => wanted,
+            RequiredValue::Unlimited => 0,
         }
     }
 
@@ -100,18 +104,18 @@ impl Bound {
 }
 
 /// Raises the limits that are too low, until the next reboot.
-pub fn raise() -> Vec<Raised> {
+pub fn raise() -> Vec<RaisedLimit> {
     raise_in(Path::new("/proc/sys"))
 }
 
-fn raise_in(tree: &Path) -> Vec<Raised> {
-    let low = |bound: &Bound| match bound.standing_in(tree) {
-        Standing::Low { now } => Some((*bound, now)),
-        Standing::Enough | Standing::Unknown => None,
+fn raise_in(tree: &Path) -> Vec<RaisedLimit> {
+    let low = |bound: &KernelLimit| match bound.standing_in(tree) {
+        LimitState::Low { now } => Some((*bound, now)),
+        LimitState::Enough | LimitState::Unknown => None,
     };
-    let raise = |(bound, before): (Bound, u64)| {
+    let raise = |(bound, before): (KernelLimit, u64)| {
         let result = fs::write(bound.file(tree), bound.value().to_string());
-        Raised { bound, before, result }
+        RaisedLimit { bound, before, result }
     };
     BOUNDS.iter().filter_map(low).map(raise).collect()
 }
@@ -146,13 +150,13 @@ mod tests {
         assert_eq!(read("fs/pipe-user-pages-soft"), "0");
         assert_eq!(read("fs/aio-max-nr"), "99999999\n");
         assert!(raise_in(tree.path()).is_empty(), "a repeat changes nothing");
-        assert_eq!(BOUNDS[4].standing_in(tree.path()), Standing::Unknown);
+        assert_eq!(BOUNDS[4].standing_in(tree.path()), LimitState::Unknown);
     }
 
     #[test]
     fn this_kernel_has_every_limit() {
         for bound in BOUNDS {
-            assert_ne!(bound.standing(), Standing::Unknown, "{}", bound.name);
+            assert_ne!(bound.standing(), LimitState::Unknown, "{}", bound.name);
         }
     }
 }

@@ -15,9 +15,9 @@ use super::criu::{self, Criu, CriuError, CriuPlacement, DumpedMachine};
 use super::shared_state::{Shared, step};
 use super::volumes;
 use super::work_dir::Note;
-use crate::cgroup::{Aside, Group};
+use crate::cgroup::{Group, WorkerGroup};
 use crate::process::Process;
-use crate::{DumpOptions, Dumped, Machine, Obstacle, RuntimeError};
+use crate::{DumpInfo, DumpOptions, Machine, Obstacle, RuntimeError};
 
 /// CRIU and its working directories.
 #[derive(Debug)]
@@ -27,12 +27,12 @@ pub(super) struct Tool {
 }
 
 /// The cgroups that the work on a machine's processes needs.
-pub(super) struct Site {
+pub(super) struct WorkGroups {
     pub(super) group: PathBuf,
-    pub(super) aside: Aside,
+    pub(super) aside: WorkerGroup,
 }
 
-impl Site {
+impl WorkGroups {
     /// `None` on a host without a v2 tree.
     pub(super) fn of(group: &Group<'_>) -> Option<Self> {
         Some(Self { group: group.unified_path()?, aside: group.aside()? })
@@ -47,13 +47,13 @@ pub(super) const NAMES_AWAY: &str = "remove the temporary names of deleted files
 
 impl Shared {
     pub(super) fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
-        let site = Site::of(&self.live(id)?).ok_or_else(|| unable(id))?;
+        let site = WorkGroups::of(&self.live(id)?).ok_or_else(|| unable(id))?;
         let found = criu::obstacles(&site.group).map_err(step("check the processes", id))?;
         Ok(found.into_iter().map(Obstacle::from).collect())
     }
 
     pub(super) fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
-        let site = Site::of(&self.live(id)?).ok_or_else(|| unable(id))?;
+        let site = WorkGroups::of(&self.live(id)?).ok_or_else(|| unable(id))?;
         criu::ram_bytes(&site.group).map_err(step("check the processes", id))
     }
 
@@ -61,10 +61,10 @@ impl Shared {
         self.live(id)?.cpu_us().map_err(step("read the processor time", id))
     }
 
-    pub(super) fn dump(&self, id: &SandboxId, options: &DumpOptions) -> Result<Dumped, RuntimeError> {
+    pub(super) fn dump(&self, id: &SandboxId, options: &DumpOptions) -> Result<DumpInfo, RuntimeError> {
         let tool = self.tool.as_ref().ok_or_else(|| unable(id))?;
         let group = self.group_of(id, &options.machine)?;
-        let site = Site::of(&group).ok_or_else(|| unable(id))?;
+        let site = WorkGroups::of(&group).ok_or_else(|| unable(id))?;
         let about = DumpOrigin::here(&tool.version).map_err(step("inspect this host", id))?;
         let was_frozen = group.is_frozen().map_err(step("check the machine", id))?;
         criu::take_away(&options.root).map_err(step(NAMES_AWAY, id))?;
@@ -103,7 +103,10 @@ impl Shared {
                     return Err(step("write to CRIU's directory", id)(error));
                 }
                 let paused_us = if was_frozen { 0 } else { frozen_for.as_micros() };
-                Ok(Dumped { about: about.to_json(), paused_us: u64::try_from(paused_us).unwrap_or(u64::MAX) })
+                Ok(DumpInfo {
+                    about: about.to_json(),
+                    paused_us: u64::try_from(paused_us).unwrap_or(u64::MAX),
+                })
             }
             Err(CriuError::Obstacles { obstacles }) => Err(RuntimeError::Obstacles {
                 id: id.clone(),
@@ -121,7 +124,7 @@ impl Shared {
     ) -> Result<(), RuntimeError> {
         let group = self.group_of(id, machine)?;
         let cut_short = self.work_dir.noted(id, Note::Dumping).map_err(step("read CRIU's directory", id))?;
-        if let (Some(site), Some(root)) = (Site::of(&group), cut_short) {
+        if let (Some(site), Some(root)) = (WorkGroups::of(&group), cut_short) {
             // CRIU is not killed here: first it must remove its code from the processes. It gives up by itself when it
             // gets no answer.
             site.aside.await_end().map_err(|error| {
@@ -155,14 +158,14 @@ impl Shared {
     /// Adjusts the machine's processes in a process that is in the cgroup *aside* until it is done.
     fn adjuster<'a>(
         &'a self,
-        site: &'a Site,
+        site: &'a WorkGroups,
         aside: &'a File,
     ) -> impl Fn(criu::Adjustment) -> std::io::Result<criu::AppliedChanges> + 'a {
         |adjustment| self.launcher.adjust(&site.group, adjustment, aside.as_fd())
     }
 
     /// Called after CRIU has ended. `destroy` and the next dump find whatever cannot be removed.
-    pub(super) fn tidy_up(&self, id: &SandboxId, site: &Site) {
+    pub(super) fn tidy_up(&self, id: &SandboxId, site: &WorkGroups) {
         for left in [site.aside.remove(), self.work_dir.remove(id)] {
             if let Err(error) = left {
                 tracing::warn!(%id, %error, "could not clean up after CRIU");

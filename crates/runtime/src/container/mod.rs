@@ -49,10 +49,10 @@ use crate::launcher::{LaunchError, Launcher, raise_core_limit};
 use crate::process::Process;
 use crate::sandbox_locks::SandboxLocks;
 use crate::{
-    Ability, Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents,
-    Machine, Obstacle, OpenFile, RestoreOptions, RestoredKinds, Runtime, RuntimeError, Trials,
+    Ability, BootOptions, Capabilities, DumpInfo, DumpOptions, FinishOptions, Incidents, Machine, Obstacle,
+    OpenFile, Precreate, PrecreatedMachine, RestoreOptions, RestoredKinds, Runtime, RuntimeError, Trials,
 };
-use boot::{Start, Started, await_report, ended_early};
+use boot::{Start, StartedMachine, await_report, ended_early};
 use criu::Criu;
 use hibernate::Tool;
 use ids::Ranges;
@@ -77,7 +77,7 @@ pub struct Options {
     /// The path of CRIU, if it is installed.
     pub criu: Option<PathBuf>,
     /// Whether containers run in the AppArmor profile.
-    pub apparmor: apparmor::Use,
+    pub apparmor: apparmor::ProfileUse,
 }
 
 /// Runs sandboxes as containers.
@@ -197,7 +197,7 @@ impl Runtime for ContainerRuntime {
         self.capabilities.clone()
     }
 
-    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+    fn precreate(&self) -> Option<&dyn Precreate> {
         (self.capabilities.available == Ability::Yes).then_some(self)
     }
 
@@ -231,7 +231,7 @@ impl Runtime for ContainerRuntime {
             return Err(RuntimeError::Boot { id: id.clone(), step, message: reason.clone() });
         }
         let (start, boot_document) = Start::of(id, options)?;
-        let Started { machine, socket } = self.work(id, move |shared, _| shared.start(&start)).await?;
+        let StartedMachine { machine, socket } = self.work(id, move |shared, _| shared.start(&start)).await?;
         let ready = await_report(id, socket, &boot_document).await;
         match (ready, machine) {
             (Ok(()), Some(machine)) => Ok(machine),
@@ -288,7 +288,7 @@ impl Runtime for ContainerRuntime {
         self.work(id, |shared, id| shared.dump_bytes(id)).await
     }
 
-    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<DumpInfo, RuntimeError> {
         self.work(id, move |shared, id| shared.dump(id, &options)).await
     }
 
@@ -367,8 +367,8 @@ impl Runtime for ContainerRuntime {
 }
 
 #[async_trait]
-impl BootAhead for ContainerRuntime {
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+impl Precreate for ContainerRuntime {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<PrecreatedMachine, RuntimeError> {
         let (start, _) = Start::of(id, options)?;
         let (hostname, root) = (start.hostname.clone(), start.root.clone());
         let started = self.work(id, move |shared, _| {
@@ -377,10 +377,10 @@ impl BootAhead for ContainerRuntime {
             Ok(started)
         });
         match started.await? {
-            Started { machine: Some(machine), socket } => {
-                Ok(Begun { machine, hostname, root, socket: Some(socket) })
+            StartedMachine { machine: Some(machine), socket } => {
+                Ok(PrecreatedMachine { machine, hostname, root, socket: Some(socket) })
             }
-            Started { machine: None, .. } => {
+            StartedMachine { machine: None, .. } => {
                 self.clean_up(id).await;
                 Err(ended_early(id))
             }
@@ -390,10 +390,10 @@ impl BootAhead for ContainerRuntime {
     async fn finish(
         &self,
         id: &SandboxId,
-        begun: Begun,
+        begun: PrecreatedMachine,
         options: FinishOptions,
     ) -> Result<Machine, RuntimeError> {
-        let Begun { machine, hostname, root, socket } = begun;
+        let PrecreatedMachine { machine, hostname, root, socket } = begun;
         let Some(socket) = socket else { return Err(ended_early(id)) };
         if hostname != options.hostname {
             let renamed = machine.clone();

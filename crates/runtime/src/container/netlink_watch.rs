@@ -46,7 +46,7 @@ pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 fn watch(shared: &Weak<Shared>) {
-    let mut watched: HashMap<SandboxId, Watched> = HashMap::new();
+    let mut watched: HashMap<SandboxId, WatchState> = HashMap::new();
     loop {
         thread::sleep(INTERVAL);
         let Some(shared) = shared.upgrade() else { return };
@@ -59,7 +59,7 @@ fn watch(shared: &Weak<Shared>) {
             // Before the check: what is used later is noticed by the next one.
             let cpu_us = group.cpu_us().ok();
             // Sandboxes that start together are not all checked together.
-            let new = || Watched { cpu_us: None, skipped: first_turn(&id), above: false };
+            let new = || WatchState { cpu_us: None, skipped: first_turn(&id), above: false };
             let last = watched.entry(id.clone()).or_insert_with(new);
             if !last.is_due(cpu_us) {
                 continue;
@@ -68,7 +68,7 @@ fn watch(shared: &Weak<Shared>) {
                 Ok(above) => last.above = above,
                 Err(error) => {
                     // It is checked again, whatever it uses.
-                    *last = Watched { cpu_us: None, above: false, ..*last };
+                    *last = WatchState { cpu_us: None, above: false, ..*last };
                     tracing::debug!(%id, %error, "could not check the netlink sockets");
                 }
             }
@@ -78,7 +78,7 @@ fn watch(shared: &Weak<Shared>) {
 
 /// What the last check of a sandbox found.
 #[derive(Clone, Copy, Debug)]
-struct Watched {
+struct WatchState {
     /// The processor time that it had used; `None` if that is not known.
     cpu_us: Option<u64>,
     /// Checks that were skipped since.
@@ -87,7 +87,7 @@ struct Watched {
     above: bool,
 }
 
-impl Watched {
+impl WatchState {
     /// Whether to check it now. Remembers the processor time.
     fn is_due(&mut self, cpu_us: Option<u64>) -> bool {
         let is_idle = cpu_us.is_some() && cpu_us == self.cpu_us && !self.above;
@@ -268,16 +268,16 @@ sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops 
 
     #[test]
     fn a_sandbox_that_runs_is_checked_each_time_and_an_idle_one_sometimes() {
-        let mut running = Watched { cpu_us: None, skipped: 0, above: false };
+        let mut running = WatchState { cpu_us: None, skipped: 0, above: false };
         assert!((1..50).all(|used| running.is_due(Some(used))));
-        let mut idle = Watched { cpu_us: None, skipped: 3, above: false };
+        let mut idle = WatchState { cpu_us: None, skipped: 3, above: false };
         assert!(idle.is_due(Some(7)), "it is new");
         let checked: Vec<_> = (0..40).filter(|_| idle.is_due(Some(7))).collect();
         assert_eq!(checked, [12, 28]);
         assert!(idle.is_due(Some(8)), "it has run");
-        let mut above = Watched { cpu_us: Some(7), skipped: 0, above: true };
+        let mut above = WatchState { cpu_us: Some(7), skipped: 0, above: true };
         assert!(above.is_due(Some(7)), "it is killed in the next check");
-        let mut unknown = Watched { cpu_us: None, skipped: 0, above: false };
+        let mut unknown = WatchState { cpu_us: None, skipped: 0, above: false };
         assert!((0..40).all(|_| unknown.is_due(None)));
     }
 

@@ -21,14 +21,14 @@ use tokio::runtime::Handle;
 
 use super::compatibility::DumpOrigin;
 use super::criu::{self, CriuError, CriuPlacement, RestoredMachine};
-use super::hibernate::{Site, Tool, UNABLE, in_words};
+use super::hibernate::{Tool, UNABLE, WorkGroups, in_words};
 use super::root::Root;
 use super::shared_state::{Shared, step};
 use super::work_dir::Note;
 use super::{apparmor, precreated, trial, volumes};
 use crate::cgroup::Group;
 use crate::process::Process;
-use crate::{Introduce, Machine, Mount, RestoreOptions, RuntimeError};
+use crate::{IntroduceFn, Machine, Mount, RestoreOptions, RuntimeError};
 
 /// An agent answers within milliseconds, on a busy host within seconds. A restored agent that does not is unusable.
 const INTRODUCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ impl Shared {
         Root::open(&root).map_err(|error| failed(format!("could not {}: {}", error.step, error.source)))?;
         let Some(groups) = &self.groups else { return Err(failed(UNABLE.to_owned())) };
         let group = groups.group(id);
-        let site = Site::of(&group).ok_or_else(|| failed(UNABLE.to_owned()))?;
+        let site = WorkGroups::of(&group).ok_or_else(|| failed(UNABLE.to_owned()))?;
         self.make_group(id, &group)?;
         group.set_limits_of_restore(&limits).map_err(step("set the limits", id))?;
         let ids = self.reserve_ids(id)?;
@@ -208,7 +208,7 @@ fn net_of(pid: u32) -> io::Result<File> {
     File::open(format!("/proc/{pid}/ns/net"))
 }
 
-fn run_introduction(introduce: Introduce, handle: &Handle) -> io::Result<()> {
+fn run_introduction(introduce: IntroduceFn, handle: &Handle) -> io::Result<()> {
     handle.block_on(async {
         match tokio::time::timeout(INTRODUCE_TIMEOUT, introduce()).await {
             Ok(done) => done,

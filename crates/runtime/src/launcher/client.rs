@@ -39,7 +39,7 @@ struct Connection {
 
 /// A machine's PID 1, just started.
 #[derive(Debug)]
-pub(crate) struct Launched {
+pub(crate) struct LaunchedProcess {
     pub(crate) pid: u32,
     pub(crate) pidfd: OwnedFd,
 }
@@ -58,7 +58,11 @@ impl Launcher {
     }
 
     /// Starts a machine. Blocks for about a millisecond, and while others launch.
-    pub(crate) fn launch(&self, plan: Plan, descriptors: &[BorrowedFd<'_>]) -> Result<Launched, LaunchError> {
+    pub(crate) fn launch(
+        &self,
+        plan: Plan,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<LaunchedProcess, LaunchError> {
         self.start(&Request::Launch(plan), descriptors)
     }
 
@@ -67,7 +71,7 @@ impl Launcher {
         &self,
         plan: EmulatorPlan,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<Launched, LaunchError> {
+    ) -> Result<LaunchedProcess, LaunchError> {
         self.start(&Request::Emulate(plan), descriptors)
     }
 
@@ -94,10 +98,14 @@ impl Launcher {
         }
     }
 
-    fn start(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Launched, LaunchError> {
+    fn start(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<LaunchedProcess, LaunchError> {
         match self.ask(request, descriptors)? {
             (LauncherReply::Launched { pid }, mut attached) if attached.len() == 1 => {
-                Ok(Launched { pid, pidfd: attached.remove(0) })
+                Ok(LaunchedProcess { pid, pidfd: attached.remove(0) })
             }
             (LauncherReply::Failed(failure), _) => Err(LaunchError::Refused(failure)),
             (LauncherReply::Able | LauncherReply::Launched { .. }, _) => {

@@ -10,7 +10,7 @@ use std::io;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-use super::message::{At as _, Failure};
+use super::message::{AtStep as _, Failure};
 use crate::container::seccomp::{self, Instruction};
 
 /// The capabilities that root keeps inside, limited to its user namespace: to act as root on its own files, users and

@@ -29,7 +29,7 @@ use rustix::thread::{
     set_thread_res_uid,
 };
 
-use super::message::{At as _, EmulatorPlan, Failure};
+use super::message::{AtStep as _, EmulatorPlan, Failure};
 use super::{confine, mounts, stage};
 
 /// The first descriptor that is passed to the emulator.

@@ -19,7 +19,7 @@ use rustix::thread::{
     UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid, unshare_unsafe,
 };
 
-use super::message::{At as _, Failure, Plan};
+use super::message::{AtStep as _, Failure, Plan};
 use super::mounts::Files;
 use super::{confine, mounts, stage};
 use crate::container::apparmor;

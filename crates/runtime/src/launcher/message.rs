@@ -113,11 +113,11 @@ impl Failure {
 }
 
 /// Names the step of an error, as in `mount(…).at("mount `/proc`")?`.
-pub(super) trait At<T> {
+pub(super) trait AtStep<T> {
     fn at(self, step: &str) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> AtStep<T> for Result<T, E> {
     fn at(self, step: &str) -> Result<T, Failure> {
         self.map_err(|error| {
             let errno = error.into().raw_os_error().unwrap_or(libc::EIO);

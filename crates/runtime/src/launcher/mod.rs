@@ -29,10 +29,10 @@ use std::os::fd::AsFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-pub(crate) use client::{LaunchError, Launched, Launcher};
+pub(crate) use client::{LaunchError, LaunchedProcess, Launcher};
 pub(crate) use confine::raise_core_limit;
 pub(crate) use emulator::FIRST_DESCRIPTOR;
-use message::{At as _, LauncherReply, Request, receive, send};
+use message::{AtStep as _, LauncherReply, Request, receive, send};
 pub(crate) use message::{EmulatorPlan, Failure, MountPlan, Plan};
 pub(crate) use mounts::{MountAttributes, attach, bind_mapped, open_beneath, set_access};
 

@@ -19,7 +19,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::message::{At as _, Failure, MountPlan, Plan};
+use super::message::{AtStep as _, Failure, MountPlan, Plan};
 
 /// Terminals of one sandbox. The agent limits its own; this limits programs that open `/dev/ptmx` themselves.
 const TERMINALS_MAX: &str = "1024";
@@ -71,16 +71,20 @@ const HIDDEN_DIRECTORIES: [&str; 12] = [
 /// `/sys/fs` the quotas of all sandboxes and the names of mounted disks. The directories differ from host to host, and
 /// change with each device that is plugged in, so a list of hidden directories would be neither complete nor the same
 /// at the restore of a dump. Programs need the processors, the RAM banks and their own network interfaces.
-const PARTLY_HIDDEN: [Partial; 2] = [
-    Partial { path: "sys/devices", substitute: ".burrow/sys/devices", shown: &["system", "virtual/net"] },
+const PARTLY_HIDDEN: [PartlyHiddenDirectory; 2] = [
+    PartlyHiddenDirectory {
+        path: "sys/devices",
+        substitute: ".burrow/sys/devices",
+        shown: &["system", "virtual/net"],
+    },
     // `/sys/fs/cgroup` is an empty directory in both.
-    Partial { path: "sys/fs", substitute: ".burrow/sys/fs", shown: &[] },
+    PartlyHiddenDirectory { path: "sys/fs", substitute: ".burrow/sys/fs", shown: &[] },
 ];
 
 /// Read-only.
 const READ_ONLY: [&str; 3] = ["proc/sys", "proc/bus", "proc/irq"];
 
-struct Partial {
+struct PartlyHiddenDirectory {
     path: &'static str,
     /// A directory of the sandbox's own files that is mounted over it, with empty directories as mount points for the
     /// visible ones.
@@ -203,7 +207,7 @@ fn mount_over(root: BorrowedFd<'_>, path: &str, source: BorrowedFd<'_>) -> io::R
 }
 
 /// Mounts the substitute over a directory, and the visible parts of the directory into the substitute.
-fn hide_partly(root: BorrowedFd<'_>, partial: &Partial) -> io::Result<()> {
+fn hide_partly(root: BorrowedFd<'_>, partial: &PartlyHiddenDirectory) -> io::Result<()> {
     let place = |name: &str| format!("{}/{name}", partial.path);
     let mut shown = Vec::with_capacity(partial.shown.len());
     for name in partial.shown {

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::message::{AdjustPlan, At as _, EmulatorPlan, Failure, LauncherReply, Plan, receive, send};
+use super::message::{AdjustPlan, AtStep as _, EmulatorPlan, Failure, LauncherReply, Plan, receive, send};
 use super::{confine, emulator, machine, mounts};
 use crate::container::criu::{self, AppliedChanges};
 use crate::container::seccomp::Instruction;

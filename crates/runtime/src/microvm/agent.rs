@@ -14,8 +14,8 @@ use burrow_network::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::stream::{self, Timed};
-use crate::disks::Give;
+use super::stream::{self, TimedSocket};
+use crate::disks::SendFn;
 use crate::report::Report;
 
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -38,7 +38,7 @@ struct AgentReply {
 
 /// The values that a machine receives when it resumes.
 #[derive(Clone, Debug)]
-pub(super) struct Settle {
+pub(super) struct SettleRequest {
     pub(super) hostname: Option<String>,
     pub(super) pids: u32,
     /// Its gateway has changed.
@@ -50,7 +50,12 @@ impl Agent {
         Self { stream, heard: Vec::new() }
     }
 
-    pub(super) fn boot(&mut self, settle: &Settle, document: &[u8], timeout: Duration) -> io::Result<()> {
+    pub(super) fn boot(
+        &mut self,
+        settle: &SettleRequest,
+        document: &[u8],
+        timeout: Duration,
+    ) -> io::Result<()> {
         let document: Value = serde_json::from_slice(document)?;
         let message = json!({
             "op": "boot",
@@ -69,7 +74,7 @@ impl Agent {
         self.release(timeout)
     }
 
-    pub(super) fn settle(&mut self, settle: &Settle, timeout: Duration) -> io::Result<()> {
+    pub(super) fn settle(&mut self, settle: &SettleRequest, timeout: Duration) -> io::Result<()> {
         let mut message = settle.message()?;
         if let Value::Object(fields) = &mut message {
             fields.insert("op".to_owned(), "settle".into());
@@ -98,7 +103,7 @@ impl Agent {
     }
 
     /// Makes it change files as `give` says.
-    pub(super) fn apply(&mut self, give: Give, timeout: Duration) -> io::Result<()> {
+    pub(super) fn apply(&mut self, give: SendFn, timeout: Duration) -> io::Result<()> {
         self.ask_with(json!({ "op": "apply" }), Some(give), timeout)
     }
 
@@ -107,7 +112,7 @@ impl Agent {
     }
 
     /// Sends a request, followed by a stream.
-    fn ask_with(&mut self, mut message: Value, give: Option<Give>, timeout: Duration) -> io::Result<()> {
+    fn ask_with(&mut self, mut message: Value, give: Option<SendFn>, timeout: Duration) -> io::Result<()> {
         let id = u64::from_ne_bytes(random()?);
         if let Value::Object(fields) = &mut message {
             fields.insert("id".to_owned(), id.into());
@@ -118,7 +123,8 @@ impl Agent {
         self.stream.set_write_timeout(Some(timeout))?;
         self.stream.write_all(&line).map_err(silent)?;
         // The agent replies even if the stream was aborted.
-        let given = give.map(|give| stream::give(&mut Timed::new(&self.stream, timeout), give)).transpose();
+        let given =
+            give.map(|give| stream::give(&mut TimedSocket::new(&self.stream, timeout), give)).transpose();
         loop {
             let line = self.line(until)?;
             // The guest may send invalid lines and replies to requests that were not sent; both are ignored.
@@ -127,7 +133,7 @@ impl Agent {
                     return match report {
                         Report::Ready => given.map(drop),
                         Report::Failed { step, message } => {
-                            given.and(Err(io::Error::other(Refused { step, message })))
+                            given.and(Err(io::Error::other(FailedStep { step, message })))
                         }
                     };
                 }
@@ -160,7 +166,7 @@ impl Agent {
     }
 }
 
-impl Settle {
+impl SettleRequest {
     fn message(&self) -> io::Result<Value> {
         let entropy: String = random::<ENTROPY_BYTES>()?.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(json!({
@@ -182,7 +188,7 @@ pub(super) fn unix_ns() -> u64 {
 /// The step that the machine's first process could not perform.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("could not {step}: {message}")]
-pub(super) struct Refused {
+pub(super) struct FailedStep {
     pub(super) step: String,
     pub(super) message: String,
 }
@@ -229,7 +235,7 @@ mod tests {
     #[test]
     fn a_booting_machine_receives_the_time_again_after_its_boot() {
         let (mut agent, serve) = guest(2, |id| format!("{{\"id\":{id},\"kind\":\"ready\"}}\n"));
-        let settle = Settle { hostname: None, pids: 7, reset: false };
+        let settle = SettleRequest { hostname: None, pids: 7, reset: false };
         agent.boot(&settle, b"{}", SOON).unwrap();
         let heard = serve.join().unwrap();
         let ops: Vec<_> = heard.iter().map(|message| message["op"].as_str().unwrap()).collect();
@@ -246,7 +252,7 @@ mod tests {
                 id.wrapping_add(1)
             )
         });
-        let settle = Settle { hostname: Some("box".to_owned()), pids: 7, reset: true };
+        let settle = SettleRequest { hostname: Some("box".to_owned()), pids: 7, reset: true };
         agent.settle(&settle, SOON).unwrap();
         let message = &serve.join().unwrap()[0];
         assert_eq!(

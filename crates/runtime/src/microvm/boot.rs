@@ -11,14 +11,14 @@ use burrow_model::{Limits, SandboxId};
 use burrow_network::linux::random_owner;
 use burrow_network::{Attachment, Plug};
 
-use super::agent::{Refused, Settle};
+use super::agent::{FailedStep, SettleRequest};
 use super::disk;
 use super::model::{self, Accelerator, Model, Start};
 use super::qmp::Qmp;
 use super::run_dir::{Socket, State};
 use super::shared_state::{Shared, step};
 use crate::cgroup::Group;
-use crate::launcher::{EmulatorPlan, LaunchError, Launched};
+use crate::launcher::{EmulatorPlan, LaunchError, LaunchedProcess};
 use crate::process::Process;
 use crate::{BootOptions, Machine, RuntimeError};
 
@@ -41,7 +41,7 @@ pub(super) struct EmulatorParts<'a> {
 }
 
 /// An emulator that has sent its greeting.
-pub(super) struct Started {
+pub(super) struct StartedEmulator {
     pub(super) machine: Machine,
     pub(super) state: State,
     pub(super) said: ErrorOutput,
@@ -79,10 +79,10 @@ impl Shared {
         let has_mib = disk::size_mib(&disk).map_err(step("read the size of the disk", id))?;
         let model = Model::new(&limits, self.here.accelerator, self.here.tsc_khz);
         let parts = EmulatorParts { model: &model, limits: &limits, disk: &disk, plug: &*plug, ram: None };
-        let Started { machine, mut state, said } = self.start(id, &parts)?;
+        let StartedEmulator { machine, mut state, said } = self.start(id, &parts)?;
         state.disk_mib = has_mib;
 
-        let settle = Settle { hostname: Some(hostname), pids: limits.pids, reset: false };
+        let settle = SettleRequest { hostname: Some(hostname), pids: limits.pids, reset: false };
         let timeout = boot_timeout(model.accelerator);
         let mut session = self.session(id);
         if let Err(error) = session.with_agent(|agent| agent.boot(&settle, &boot_document, timeout)) {
@@ -99,7 +99,11 @@ impl Shared {
     }
 
     /// Starts an emulator, and returns when it accepts commands. `destroy` removes what a failure leaves behind.
-    pub(super) fn start(&self, id: &SandboxId, parts: &EmulatorParts<'_>) -> Result<Started, RuntimeError> {
+    pub(super) fn start(
+        &self,
+        id: &SandboxId,
+        parts: &EmulatorParts<'_>,
+    ) -> Result<StartedEmulator, RuntimeError> {
         let group = self.group(id)?;
         group.create().map_err(step("create the cgroups", id))?;
         let bounds = parts.model.emulator_limits(parts.limits);
@@ -119,7 +123,7 @@ impl Shared {
                 message,
             });
         }
-        Ok(Started { machine, state, said })
+        Ok(StartedEmulator { machine, state, said })
     }
 
     fn launch(
@@ -161,7 +165,7 @@ impl Shared {
         argv: Vec<String>,
         parts: &EmulatorParts<'_>,
         given: &[BorrowedFd<'_>],
-    ) -> Result<(Launched, ErrorOutput), RuntimeError> {
+    ) -> Result<(LaunchedProcess, ErrorOutput), RuntimeError> {
         let unified = group.unified().map_err(step("open the cgroup", id))?;
         let tasks = group.tasks().map_err(step("open the cgroups", id))?;
         let (hear, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -245,7 +249,8 @@ pub(super) fn boot_failure(
     said: &ErrorOutput,
     console: &str,
 ) -> RuntimeError {
-    if let Some(Refused { step, message }) = error.get_ref().and_then(|inner| inner.downcast_ref::<Refused>())
+    if let Some(FailedStep { step, message }) =
+        error.get_ref().and_then(|inner| inner.downcast_ref::<FailedStep>())
     {
         return RuntimeError::Boot { id: id.clone(), step: step.clone(), message: message.clone() };
     }

@@ -25,7 +25,7 @@ use super::qmp::Qmp;
 use super::run_dir::State;
 use super::session::AGENT_TIMEOUT;
 use super::shared_state::{Shared, step};
-use crate::{DumpOptions, Dumped, RuntimeError};
+use crate::{DumpInfo, DumpOptions, RuntimeError};
 
 pub(super) const RAM: &str = "ram";
 pub(super) const DEVICES: &str = "devices";
@@ -40,7 +40,7 @@ impl Shared {
         Ok(state.model.ram_bytes() + DEVICES_BYTES)
     }
 
-    pub(super) fn dump(&self, id: &SandboxId, options: &DumpOptions) -> Result<Dumped, RuntimeError> {
+    pub(super) fn dump(&self, id: &SandboxId, options: &DumpOptions) -> Result<DumpInfo, RuntimeError> {
         let group = self.group_of(id, &options.machine)?;
         let state = self.run_dir.state(id).map_err(step("read the machine's state", id))?;
         let was_paused = group.is_frozen().map_err(step("check the machine", id))?;
@@ -72,7 +72,7 @@ impl Shared {
         options: &DumpOptions,
         state: &State,
         was_paused: bool,
-    ) -> io::Result<Dumped> {
+    ) -> io::Result<DumpInfo> {
         let mut session = self.session(id);
         let address = session.with_qmp(Qmp::ram_address)?;
         let ram = Ram { pid: options.machine.pid, address, bytes: state.model.ram_bytes() };
@@ -100,7 +100,7 @@ impl Shared {
             // Read by the uids of the emulators, through a mount; the path to it is closed to other users.
             fs::set_permissions(options.images.join(name), fs::Permissions::from_mode(0o444))?;
         }
-        Ok(Dumped {
+        Ok(DumpInfo {
             about: DumpOrigin::new(&state.model, &self.here).to_json(),
             paused_us: u64::try_from(paused_us).unwrap_or(u64::MAX),
         })

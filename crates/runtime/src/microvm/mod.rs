@@ -51,12 +51,12 @@ use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 use tokio::sync::Semaphore;
 
-use crate::disks::{DiskAccess, Give, OpenDisks};
+use crate::disks::{DiskAccess, OpenDisks, SendFn};
 use crate::process::Process;
 use crate::sandbox_locks::SandboxLocks;
 use crate::{
-    Ability, Begun, BootAhead, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents,
-    Machine, Obstacle, OwnDisks, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
+    Ability, BootOptions, Capabilities, DumpInfo, DumpOptions, FinishOptions, Incidents, Machine, Obstacle,
+    OwnDisks, Precreate, PrecreatedMachine, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
 use compatibility::DumpOrigin;
 use model::Model;
@@ -153,7 +153,7 @@ impl Runtime for MicrovmRuntime {
     }
 
     /// Only of a template: a machine that has to boot takes as long either way.
-    fn boot_ahead(&self) -> Option<&dyn BootAhead> {
+    fn precreate(&self) -> Option<&dyn Precreate> {
         (self.capabilities.available == Ability::Yes).then_some(self)
     }
 
@@ -217,7 +217,7 @@ impl Runtime for MicrovmRuntime {
         self.work(id, |shared, id| shared.dump_bytes(id)).await
     }
 
-    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<DumpInfo, RuntimeError> {
         self.work(id, move |shared, id| shared.dump(id, &options)).await
     }
 
@@ -305,8 +305,8 @@ impl Runtime for MicrovmRuntime {
 }
 
 #[async_trait]
-impl BootAhead for MicrovmRuntime {
-    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+impl Precreate for MicrovmRuntime {
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<PrecreatedMachine, RuntimeError> {
         self.check_available(id)?;
         self.work(id, move |shared, id| shared.cleaned(id, |shared| shared.begin(id, options))).await
     }
@@ -314,7 +314,7 @@ impl BootAhead for MicrovmRuntime {
     async fn finish(
         &self,
         id: &SandboxId,
-        begun: Begun,
+        begun: PrecreatedMachine,
         options: FinishOptions,
     ) -> Result<Machine, RuntimeError> {
         self.work(id, move |shared, id| shared.finish(id, begun, options)).await
@@ -337,7 +337,11 @@ impl OwnDisks for MicrovmRuntime {
         Some(format!("{}:{}:{}:{booted_with}", model.fingerprint(), limits.disk_mib, here.emulator))
     }
 
-    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+    async fn make_template(
+        &self,
+        id: &SandboxId,
+        options: TemplateOptions,
+    ) -> Result<DumpInfo, RuntimeError> {
         self.check_available(id)?;
         self.work(id, move |shared, id| {
             let made = shared.make_template(id, options);
@@ -355,7 +359,7 @@ impl OwnDisks for MicrovmRuntime {
         Ok(Box::new(self.open_reader(options).await?))
     }
 
-    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+    async fn change_files(&self, id: &SandboxId, give: SendFn) -> Result<(), RuntimeError> {
         self.work(id, move |shared, id| shared.change_files(id, give)).await
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Ram {
 
 /// A dump's RAM file that was prepared before the machine is stopped.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedRamFile {
     file: File,
     /// The ranges with content, start and end, sorted.
     content: Vec<(u64, u64)>,
@@ -46,7 +46,7 @@ pub(super) struct Prepared {
 impl Ram {
     /// Copies the base of the machine's RAM into the empty `file`. The machine may run meanwhile: the base never
     /// changes.
-    pub(super) fn prepare(&self, file: File) -> io::Result<Prepared> {
+    pub(super) fn prepare(&self, file: File) -> io::Result<PreparedRamFile> {
         if let Some(base) = self.base()? {
             match ioctl_ficlone(&file, &base) {
                 Ok(()) => {}
@@ -57,7 +57,7 @@ impl Ram {
         }
         file.set_len(self.bytes)?;
         let content = content(&file, self.bytes)?;
-        Ok(Prepared { file, content })
+        Ok(PreparedRamFile { file, content })
     }
 
     /// The file that the RAM is mapped from, if there is one; it may be unlinked.
@@ -75,7 +75,7 @@ impl Ram {
     }
 }
 
-impl Prepared {
+impl PreparedRamFile {
     /// Copies the changed pages of the machine, and returns their size in bytes. The machine must be paused.
     pub(super) fn copy_changed(&self, ram: Ram) -> io::Result<u64> {
         let pagemap = File::open(format!("/proc/{}/pagemap", ram.pid))?;
@@ -223,12 +223,12 @@ mod tests {
     use super::*;
 
     /// Maps a file privately into this process, as an emulator does, and changes some pages.
-    struct Mapped {
+    struct MappedFile {
         start: *mut u8,
         bytes: usize,
     }
 
-    impl Mapped {
+    impl MappedFile {
         fn new(base: Option<&File>, pages: usize) -> Self {
             use std::os::fd::AsRawFd as _;
             let bytes = pages * PAGE;
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    impl Drop for Mapped {
+    impl Drop for MappedFile {
         fn drop(&mut self) {
             // SAFETY: created by `new`, and nothing refers to it any more.
             unsafe { libc::munmap(self.start.cast(), self.bytes) };
@@ -270,7 +270,7 @@ mod tests {
         let before = [page(1), page(2), page(0), page(3)].concat();
         fs::write(&base_path, &before).unwrap();
         let base = File::open(&base_path).unwrap();
-        let mapped = Mapped::new(Some(&base), 4);
+        let mapped = MappedFile::new(Some(&base), 4);
         mapped.put(1, 7);
         mapped.put(3, 0);
         fs::remove_file(&base_path).unwrap();
@@ -288,7 +288,7 @@ mod tests {
     fn without_a_base_only_nonzero_pages_are_written() {
         use std::os::unix::fs::MetadataExt as _;
         let directory = tempfile::tempdir().unwrap();
-        let mapped = Mapped::new(None, 3 * BATCH);
+        let mapped = MappedFile::new(None, 3 * BATCH);
         mapped.put(0, 0);
         mapped.put(BATCH + 3, 9);
         let file = File::create_new(directory.path().join("ram")).unwrap();

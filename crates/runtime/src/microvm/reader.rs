@@ -28,9 +28,9 @@ use super::probe::NoPlug;
 use super::qmp::Qmp;
 use super::run_dir::Socket;
 use super::shared_state::{Shared, step};
-use super::stream::{self, Timed};
+use super::stream::{self, TimedSocket};
 use super::{MicrovmRuntime, disk};
-use crate::disks::{DISKS_MAX, DiskAccess, Give, Names, OpenDisks, Take};
+use crate::disks::{DISKS_MAX, DiskAccess, Names, OpenDisks, ReceiveFn, SendFn};
 use crate::report::Report;
 use crate::{Ability, RuntimeError};
 
@@ -114,19 +114,19 @@ impl Shared {
         let opened = converse(&stream, boot_timeout(model.accelerator), &open, None, |_| Ok(()));
         opened.map_err(|error| match error {
             // The agent sent no answer at all.
-            Failed::Silent(error) => {
+            RequestFailure::Silent(error) => {
                 let console = self.session(id).with_qmp(Qmp::console).unwrap_or_default();
                 tracing::warn!(%id, console, %error, "a machine for reading disks did not boot");
                 RuntimeError::Disks { reason: said.or(&error) }
             }
-            Failed::Refused(reason) => RuntimeError::Disks { reason },
+            RequestFailure::Refused(reason) => RuntimeError::Disks { reason },
         })?;
         Ok(stream)
     }
 }
 
 /// Why a request has no answer.
-enum Failed {
+enum RequestFailure {
     /// The machine reported an error.
     Refused(String),
     Silent(io::Error),
@@ -137,10 +137,10 @@ fn converse(
     stream: &UnixStream,
     within: Duration,
     request: &Value,
-    give: Option<Give>,
+    give: Option<SendFn>,
     take: impl FnOnce(&mut dyn Read) -> io::Result<()>,
-) -> Result<(), Failed> {
-    let mut timed = Timed::new(stream, within);
+) -> Result<(), RequestFailure> {
+    let mut timed = TimedSocket::new(stream, within);
     let asked = || -> io::Result<Report> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
@@ -152,8 +152,10 @@ fn converse(
     };
     match asked() {
         Ok(Report::Ready) => Ok(()),
-        Ok(Report::Failed { step, message }) => Err(Failed::Refused(format!("could not {step}: {message}"))),
-        Err(error) => Err(Failed::Silent(error)),
+        Ok(Report::Failed { step, message }) => {
+            Err(RequestFailure::Refused(format!("could not {step}: {message}")))
+        }
+        Err(error) => Err(RequestFailure::Silent(error)),
     }
 }
 
@@ -173,7 +175,7 @@ impl Reader {
     async fn ask(
         &mut self,
         request: Value,
-        give: Option<Give>,
+        give: Option<SendFn>,
         take: impl FnOnce(&mut dyn Read) -> io::Result<()> + Send + 'static,
     ) -> Result<(), RuntimeError> {
         let gone = || RuntimeError::Disks { reason: "the machine that reads the disks has ended".to_owned() };
@@ -188,8 +190,8 @@ impl Reader {
                 self.stream = Some(stream);
                 Ok(())
             }
-            Err(Failed::Refused(reason)) => Err(RuntimeError::Disks { reason }),
-            Err(Failed::Silent(error)) => Err(RuntimeError::Disks { reason: error.to_string() }),
+            Err(RequestFailure::Refused(reason)) => Err(RuntimeError::Disks { reason }),
+            Err(RequestFailure::Silent(error)) => Err(RuntimeError::Disks { reason: error.to_string() }),
         }
     }
 }
@@ -208,12 +210,12 @@ impl DiskAccess for Reader {
         receive.try_recv().map_err(|error| RuntimeError::Disks { reason: error.to_string() })
     }
 
-    async fn copy_out(&mut self, disk: usize, names: Names, take: Take) -> Result<(), RuntimeError> {
+    async fn copy_out(&mut self, disk: usize, names: Names, take: ReceiveFn) -> Result<(), RuntimeError> {
         let (whole, names) = match names {
             Names::All => (true, Default::default()),
             Names::These(names) => (false, names),
         };
-        let give: Give = Box::new(move |out| {
+        let give: SendFn = Box::new(move |out| {
             for name in &names {
                 let length = u32::try_from(name.len()).map_err(io::Error::other)?;
                 out.write_all(&length.to_le_bytes())?;
@@ -224,7 +226,7 @@ impl DiskAccess for Reader {
         self.ask(json!({ "op": "copy", "disk": disk, "whole": whole }), Some(give), take).await
     }
 
-    async fn apply(&mut self, disk: usize, give: Give) -> Result<(), RuntimeError> {
+    async fn apply(&mut self, disk: usize, give: SendFn) -> Result<(), RuntimeError> {
         self.ask(json!({ "op": "apply", "disk": disk }), Some(give), |_| Ok(())).await
     }
 

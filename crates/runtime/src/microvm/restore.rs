@@ -15,16 +15,16 @@ use burrow_network::{Attachment, Plug};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::agent::Settle;
-use super::boot::{EmulatorParts, Started};
+use super::agent::SettleRequest;
+use super::boot::{EmulatorParts, StartedEmulator};
 use super::compatibility::DumpOrigin;
 use super::disk;
 use super::hibernate::{DEVICES, RAM};
 use super::model::Model;
-use super::run_dir::Unsettled;
+use super::run_dir::UnsettledState;
 use super::session::Session;
 use super::shared_state::{Shared, step};
-use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
+use crate::{IntroduceFn, Machine, RestoreOptions, RuntimeError};
 
 /// Loading takes milliseconds.
 const LOAD_LOOKS: u32 = 20_000;
@@ -74,9 +74,9 @@ impl Shared {
         let Attachment::Later(plug) = attachment else {
             return Err(failed("a microVM needs a gateway for its network interface".to_owned()));
         };
-        let Started { machine, mut state, said: _ } =
+        let StartedEmulator { machine, mut state, said: _ } =
             self.revive(id, &about.model, &root, &images, &limits, &*plug)?;
-        state.unsettled = Some(Unsettled { hostname });
+        state.unsettled = Some(UnsettledState { hostname });
         self.run_dir.write_state(id, &state).map_err(step("write the machine's state", id))?;
         let mut session = self.session(id);
         if let Some(introduce) = introduce {
@@ -101,7 +101,7 @@ impl Shared {
         images: &Path,
         limits: &Limits,
         plug: &dyn Plug,
-    ) -> Result<Started, RuntimeError> {
+    ) -> Result<StartedEmulator, RuntimeError> {
         let failed = |reason: String| RuntimeError::Restore { id: id.clone(), reason };
         self.destroy(id)?;
         let disk = disk::open(root, true).map_err(step("open the disk", id))?;
@@ -143,14 +143,14 @@ impl Session<'_> {
     /// Lets only the machine's first process run, while it receives its identity.
     fn introduce(
         &mut self,
-        unsettled: Option<Unsettled>,
+        unsettled: Option<UnsettledState>,
         pids: u32,
-        introduce: Introduce,
+        introduce: IntroduceFn,
         handle: &Handle,
     ) -> io::Result<()> {
         self.resume_machine()?;
         let hostname = unsettled.and_then(|unsettled| unsettled.hostname);
-        self.settle(&Settle { hostname, pids, reset: true })?;
+        self.settle(&SettleRequest { hostname, pids, reset: true })?;
         handle.block_on(async {
             match tokio::time::timeout(INTRODUCE_TIMEOUT, introduce()).await {
                 Ok(done) => done,

@@ -50,11 +50,11 @@ pub(super) struct State {
     #[serde(default)]
     pub(super) disk_rate: Option<u64>,
     /// Set after a restore, until the machine has received the current time and its identity.
-    pub(super) unsettled: Option<Unsettled>,
+    pub(super) unsettled: Option<UnsettledState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Unsettled {
+pub(super) struct UnsettledState {
     pub(super) hostname: Option<String>,
 }
 
@@ -220,7 +220,7 @@ mod tests {
         let listener = run_dir.listen(&id, Socket::Qmp).unwrap();
         let limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 7, disk_mib: 9 };
         let mut state = State::new(Model::new(&limits, Accelerator::Emulation, 5), &limits);
-        state.unsettled = Some(Unsettled { hostname: Some("box".to_owned()) });
+        state.unsettled = Some(UnsettledState { hostname: Some("box".to_owned()) });
         run_dir.write_state(&id, &state).unwrap();
 
         let next = RunDir::open(&long).unwrap();

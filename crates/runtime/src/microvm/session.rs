@@ -11,12 +11,12 @@ use std::time::Duration;
 use burrow_model::{Limits, SandboxId};
 use serde_json::{Value, json};
 
-use super::agent::{Agent, Settle};
+use super::agent::{Agent, SettleRequest};
 use super::qmp::Qmp;
 use super::run_dir::{Socket, State};
 use super::shared_state::{Shared, step};
 use crate::RuntimeError;
-use crate::disks::Give;
+use crate::disks::SendFn;
 
 /// For operations that a guest performs within milliseconds, and an emulated guest on a busy host within seconds.
 pub(super) const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ impl Shared {
         session.apply_disk_rate().map_err(step("set the disk's rate", id))?;
         session.resume_machine().map_err(step("resume the machine", id))?;
         let unsettled = state.unsettled.take();
-        let settle = Settle {
+        let settle = SettleRequest {
             hostname: unsettled.as_ref().and_then(|unsettled| unsettled.hostname.clone()),
             pids: state.pids,
             reset: unsettled.is_some(),
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// Meanwhile only the agent runs, which freezes all other processes.
-    pub(super) fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+    pub(super) fn change_files(&self, id: &SandboxId, give: SendFn) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
         if !group.is_frozen().map_err(step("check the machine", id))? {
             return Err(RuntimeError::Disks { reason: "the machine is not paused".to_owned() });
@@ -140,7 +140,7 @@ impl Shared {
         let paused = group.is_frozen().map_err(step("check the machine", id))?;
         if !paused {
             let mut session = self.session(id);
-            let settle = Settle { hostname: None, pids: state.pids, reset: false };
+            let settle = SettleRequest { hostname: None, pids: state.pids, reset: false };
             session.settle(&settle).map_err(step("send the machine its limits", id))?;
             let grown = session.without_disk_rate(|session| session.grow(&mut state, limits.disk_mib));
             grown.map_err(step("grow the disk", id))?;
@@ -180,7 +180,7 @@ impl Session<'_> {
         self.run("cont", json!({})).map(drop)
     }
 
-    pub(super) fn settle(&mut self, settle: &Settle) -> io::Result<()> {
+    pub(super) fn settle(&mut self, settle: &SettleRequest) -> io::Result<()> {
         self.with_agent(|agent| agent.settle(settle, AGENT_TIMEOUT))
     }
 

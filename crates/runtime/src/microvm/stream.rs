@@ -18,12 +18,12 @@ const REPORT_BYTES_MAX: usize = 64 << 10;
 
 /// A socket with an overall time limit.
 #[derive(Debug)]
-pub(super) struct Timed<'a> {
+pub(super) struct TimedSocket<'a> {
     stream: &'a UnixStream,
     until: Instant,
 }
 
-impl<'a> Timed<'a> {
+impl<'a> TimedSocket<'a> {
     pub(super) fn new(stream: &'a UnixStream, within: Duration) -> Self {
         Self { stream, until: Instant::now() + within }
     }
@@ -34,14 +34,14 @@ impl<'a> Timed<'a> {
     }
 }
 
-impl Read for Timed<'_> {
+impl Read for TimedSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.left()?))?;
         self.stream.read(buffer).map_err(renamed)
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for TimedSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(self.left()?))?;
         self.stream.write(bytes).map_err(renamed)
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn reads_and_writes_time_out() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut timed = Timed::new(&ours, Duration::from_millis(20));
+        let mut timed = TimedSocket::new(&ours, Duration::from_millis(20));
         assert_eq!(timed.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(timed.write(b"x").unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

@@ -14,15 +14,15 @@ use burrow_model::SandboxId;
 use serde_json::json;
 
 use super::MicrovmRuntime;
-use super::agent::Settle;
-use super::boot::{EmulatorParts, Started, boot_failure, boot_timeout};
+use super::agent::SettleRequest;
+use super::boot::{EmulatorParts, StartedEmulator, boot_failure, boot_timeout};
 use super::compatibility::DumpOrigin;
 use super::disk;
 use super::model::{Accelerator, Model};
 use super::shared_state::{Shared, step};
 use crate::{
-    Ability, Begun, BootOptions, DumpOptions, Dumped, FinishOptions, Machine, RuntimeError, Template,
-    TemplateOptions,
+    Ability, BootOptions, DumpInfo, DumpOptions, FinishOptions, Machine, PrecreatedMachine, RuntimeError,
+    Template, TemplateOptions,
 };
 
 impl MicrovmRuntime {
@@ -42,14 +42,14 @@ impl Shared {
         &self,
         id: &SandboxId,
         options: TemplateOptions,
-    ) -> Result<Dumped, RuntimeError> {
+    ) -> Result<DumpInfo, RuntimeError> {
         let TemplateOptions { root, images, limits, attachment } = options;
         let plug = super::boot::plug_of(id, attachment)?;
         self.destroy(id)?;
         let disk = disk::open(&root, true).map_err(step("open the disk", id))?;
         let model = Model::new(&limits, self.here.accelerator, self.here.tsc_khz);
         let parts = EmulatorParts { model: &model, limits: &limits, disk: &disk, plug: &*plug, ram: None };
-        let Started { machine, mut state, said } = self.start(id, &parts)?;
+        let StartedEmulator { machine, mut state, said } = self.start(id, &parts)?;
         state.disk_mib = disk::size_mib(&disk).map_err(step("read the size of the disk", id))?;
         let timeout = boot_timeout(model.accelerator);
         // It answers as soon as it listens, and then waits for its boot message.
@@ -71,7 +71,7 @@ impl Shared {
         id: &SandboxId,
         options: BootOptions,
         template: &Template,
-    ) -> Result<Started, RuntimeError> {
+    ) -> Result<StartedEmulator, RuntimeError> {
         let BootOptions { root, attachment, hostname: _, limits, boot_document: _, template: _, mounts: _ } =
             options;
         let unfit = |reason| RuntimeError::Unfit { id: id.clone(), reason };
@@ -100,7 +100,7 @@ impl Shared {
             boot_document: options.boot_document.clone(),
         };
         let limits = options.limits;
-        let Started { machine, state: _, said } = self.revive_template(id, options, template)?;
+        let StartedEmulator { machine, state: _, said } = self.revive_template(id, options, template)?;
         self.send_identity(id, told, limits.disk_mib, |error, timeout| {
             boot_failure(id, error, timeout, &said, "")
         })?;
@@ -108,13 +108,17 @@ impl Shared {
     }
 
     /// Prepares a machine as far as possible without its identity, and leaves it paused.
-    pub(super) fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+    pub(super) fn begin(
+        &self,
+        id: &SandboxId,
+        options: BootOptions,
+    ) -> Result<PrecreatedMachine, RuntimeError> {
         let (root, hostname, template) =
             (options.root.clone(), options.hostname.clone(), options.template.clone());
-        let Some(template) = template else { return Err(RuntimeError::NotAhead { id: id.clone() }) };
-        let Started { machine, state, .. } = self.revive_template(id, options, &template)?;
+        let Some(template) = template else { return Err(RuntimeError::NotPrecreated { id: id.clone() }) };
+        let StartedEmulator { machine, state, .. } = self.revive_template(id, options, &template)?;
         self.rehearse(id, state.model.accelerator)?;
-        Ok(Begun { machine, hostname, root, socket: None })
+        Ok(PrecreatedMachine { machine, hostname, root, socket: None })
     }
 
     /// Makes an emulated machine run once the code that it will run for a client: each emulator translates for itself.
@@ -133,7 +137,7 @@ impl Shared {
     pub(super) fn finish(
         &self,
         id: &SandboxId,
-        begun: Begun,
+        begun: PrecreatedMachine,
         options: FinishOptions,
     ) -> Result<Machine, RuntimeError> {
         self.group_of(id, &begun.machine)?;
@@ -153,7 +157,7 @@ impl Shared {
         let mut state = self.run_dir.state(id).map_err(step("read the machine's state", id))?;
         let mut session = self.session(id);
         session.resume_machine().map_err(step("start the machine", id))?;
-        let settle = Settle { hostname: Some(hostname), pids: state.pids, reset: false };
+        let settle = SettleRequest { hostname: Some(hostname), pids: state.pids, reset: false };
         let timeout = boot_timeout(state.model.accelerator);
         let told = session.with_agent(|agent| agent.boot(&settle, &boot_document, timeout));
         told.map_err(|error| failed(error, timeout))?;

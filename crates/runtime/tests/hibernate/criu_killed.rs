@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use burrow_runtime::{Dumped, Machine, Runtime as _, RuntimeError};
+use burrow_runtime::{DumpInfo, Machine, Runtime as _, RuntimeError};
 
 use super::support::{self, Host, Plot, await_counting, unified};
 use super::survive::is_closed;
@@ -105,7 +105,7 @@ fn await_criu(groups: &[&Path]) -> Option<u32> {
 }
 
 /// Dumps the machine until its CRIU was killed at the moment.
-async fn dump_killed(host: &Host, plot: &Plot, machine: &Machine, moment: Moment) -> (PathBuf, Dumped) {
+async fn dump_killed(host: &Host, plot: &Plot, machine: &Machine, moment: Moment) -> (PathBuf, DumpInfo) {
     dump_disturbed(host, plot, machine, move |watch| watch.kill_at(moment)).await
 }
 
@@ -115,7 +115,7 @@ async fn dump_disturbed(
     plot: &Plot,
     machine: &Machine,
     disturb: impl Fn(&Watch) -> bool + Clone + Send + 'static,
-) -> (PathBuf, Dumped) {
+) -> (PathBuf, DumpInfo) {
     for _ in 0..ATTEMPTS {
         let images = host.images();
         let watch = Watch::of(host, plot, &images);

@@ -49,9 +49,9 @@ async fn obstacles_are_named_and_the_machine_continues() {
 }
 
 /// A file system that is full after a few kilobytes; unmounted at the end.
-struct Tiny<'a>(&'a Path);
+struct TinyFileSystem<'a>(&'a Path);
 
-impl<'a> Tiny<'a> {
+impl<'a> TinyFileSystem<'a> {
     fn at(path: &'a Path) -> Self {
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"])
@@ -63,7 +63,7 @@ impl<'a> Tiny<'a> {
     }
 }
 
-impl Drop for Tiny<'_> {
+impl Drop for TinyFileSystem<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0).status();
     }
@@ -75,7 +75,7 @@ async fn a_dump_that_fails_midway_leaves_the_machine_unchanged() {
     let plot = host.plot();
     let machine = boot(&host, &plot, &["keep 16", "close", "second"]).await;
     let images = host.images();
-    let _tiny = Tiny::at(&images);
+    let _tiny = TinyFileSystem::at(&images);
     for paused in [false, true] {
         if paused {
             host.runtime.pause(&plot.id).await.unwrap();
@@ -99,9 +99,9 @@ async fn a_dump_that_fails_midway_leaves_the_machine_unchanged() {
 
 /// A network that cannot be connected.
 #[derive(Debug)]
-struct Broken;
+struct BrokenNetwork;
 
-impl Plug for Broken {
+impl Plug for BrokenNetwork {
     fn plug(&self, _: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::Error::other("the gateway is gone"))
     }
@@ -117,7 +117,8 @@ async fn a_restore_that_fails_leaves_nothing_and_reports_why() {
     let (at, _) = plot.count().unwrap();
 
     let unplugged = RestoreOptions { attachment: Attachment::None, ..plainly(&plot, &kept) };
-    let broken = RestoreOptions { attachment: Attachment::Later(Arc::new(Broken)), ..plainly(&plot, &kept) };
+    let broken =
+        RestoreOptions { attachment: Attachment::Later(Arc::new(BrokenNetwork)), ..plainly(&plot, &kept) };
     let small = Limits { ram_mib: 16, ..LIMITS };
     let cramped = RestoreOptions { limits: small, ..plainly(&plot, &kept) };
     let nowhere = RestoreOptions { root: plot.root.join("missing"), ..plainly(&plot, &kept) };

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use burrow_runtime::{Introduce, RestoreOptions, Runtime as _};
+use burrow_runtime::{IntroduceFn, RestoreOptions, Runtime as _};
 
 use super::support::{Host, Plot, await_counting, poll};
 use super::survive::copy_of;
@@ -25,7 +25,7 @@ async fn the_first_process_runs_alone_during_its_introduction() {
 
     let seen = Arc::new(Mutex::new(None));
     let (told, root) = (Arc::clone(&seen), Plot { id: plot.id.clone(), root: plot.root.clone() });
-    let introduce: Introduce = Box::new(move || {
+    let introduce: IntroduceFn = Box::new(move || {
         Box::pin(async move {
             // The async runtime continues meanwhile, including its timers.
             while counts(&root).0 < dumped.0 + 5 {
@@ -61,7 +61,7 @@ async fn a_failed_introduction_leaves_no_machine() {
     host.runtime.destroy(&plot.id).await.unwrap();
     let second = counts(&plot).1;
     let copy = copy_of(&host, &plot);
-    let introduce: Introduce = Box::new(|| {
+    let introduce: IntroduceFn = Box::new(|| {
         Box::pin(async { Err(io::Error::new(io::ErrorKind::NotConnected, "it does not listen")) })
     });
     let options = RestoreOptions { introduce: Some(introduce), ..plainly(&plot, &kept) };
@@ -84,7 +84,7 @@ async fn an_introduction_that_panics_lets_nothing_run() {
     let kept = dump(&host, &plot, &machine).await;
     host.runtime.destroy(&plot.id).await.unwrap();
     let second = counts(&plot).1;
-    let introduce: Introduce = Box::new(|| Box::pin(async { panic!("a bug") }));
+    let introduce: IntroduceFn = Box::new(|| Box::pin(async { panic!("a bug") }));
     let options = RestoreOptions { introduce: Some(introduce), ..plainly(&plot, &kept) };
     let runtime = Arc::clone(&host.runtime);
     let id = plot.id.clone();

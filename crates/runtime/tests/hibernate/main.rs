@@ -21,7 +21,7 @@ mod volumes;
 use std::path::{Path, PathBuf};
 
 use burrow_model::{Limits, SandboxId};
-use burrow_runtime::{DumpOptions, Dumped, Machine, RestoreOptions, Runtime as _, RuntimeError};
+use burrow_runtime::{DumpInfo, DumpOptions, Machine, RestoreOptions, Runtime as _, RuntimeError};
 use support::{Host, Plot, later};
 
 /// Enough RAM for the tests.
@@ -30,7 +30,7 @@ const LIMITS: Limits = Limits { ram_mib: 512, cpu_millis: 2000, pids: 64, disk_m
 /// A dump, and its directory.
 struct StoredDump {
     images: PathBuf,
-    dumped: Dumped,
+    dumped: DumpInfo,
 }
 
 async fn boot(host: &Host, plot: &Plot, commands: &[&str]) -> Machine {
@@ -45,7 +45,7 @@ async fn try_dump(
     plot: &Plot,
     machine: &Machine,
     images: &Path,
-) -> Result<Dumped, RuntimeError> {
+) -> Result<DumpInfo, RuntimeError> {
     let (machine, root, images) = (machine.clone(), plot.root.clone(), images.to_owned());
     host.runtime.dump(&plot.id, DumpOptions { machine, root, images, mounts: Vec::new() }).await
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use burrow_model::{Limits, SandboxId};
 use burrow_runtime::microvm::disk;
 use burrow_runtime::{
-    BootAhead as _, BootOptions, FinishOptions, OwnDisks as _, Runtime as _, RuntimeError, Template,
+    BootOptions, FinishOptions, OwnDisks as _, Precreate as _, Runtime as _, RuntimeError, Template,
     TemplateOptions,
 };
 

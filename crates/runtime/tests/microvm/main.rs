@@ -17,12 +17,12 @@ use burrow_runtime::conformance::{self, Fixture};
 use burrow_runtime::{Ability, BootOptions, Machine, Runtime};
 use support::Host;
 
-struct Real {
+struct MicrovmFixture {
     host: Host,
 }
 
 #[async_trait]
-impl Fixture for Real {
+impl Fixture for MicrovmFixture {
     fn runtime(&self) -> &dyn Runtime {
         &*self.host.runtime
     }
@@ -54,7 +54,7 @@ impl Fixture for Real {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_microvm_driver_conforms() {
-    let real = Real { host: Host::new() };
+    let real = MicrovmFixture { host: Host::new() };
     assert_eq!(real.host.runtime.capabilities().available, Ability::Yes);
     conformance::all(&real).await;
     assert_eq!(real.host.runtime.inventory().await.unwrap(), []);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burrow_network::linux::UID_BASE;
-use burrow_runtime::disks::{DiskAccess, DiskOf, Give, Names, OpenDisks, Take};
+use burrow_runtime::disks::{DiskAccess, DiskSpec, Names, OpenDisks, ReceiveFn, SendFn};
 use burrow_runtime::microvm::disk;
 use burrow_runtime::{OwnDisks as _, Runtime as _, RuntimeError};
 use burrow_trees::apply::Sources;
@@ -21,7 +21,7 @@ const BOUNDS: carry::Bounds =
     carry::Bounds { records_max: 1_000_000, bytes_max: 1 << 30, length_max: 1 << 40 };
 
 async fn opened(host: &Host, roots: &[(&Path, bool)]) -> Result<Box<dyn DiskAccess>, RuntimeError> {
-    let of = |(root, writable): &(&Path, bool)| DiskOf { root: (*root).to_owned(), writable: *writable };
+    let of = |(root, writable): &(&Path, bool)| DiskSpec { root: (*root).to_owned(), writable: *writable };
     let disks = roots.iter().map(of).collect();
     host.runtime.open_disks(OpenDisks { disks, scratch: host.directory.path().to_owned() }).await
 }
@@ -46,7 +46,7 @@ fn copy_of(host: &Host, root: &Path) -> PathBuf {
 /// Unpacks the copied files into an empty tree.
 async fn copied(host: &Host, disks: &mut dyn DiskAccess, disk: usize, names: Names) -> PathBuf {
     let (into, staging) = (host.folder("copy"), host.folder("staging"));
-    let take: Take = {
+    let take: ReceiveFn = {
         let into = into.clone();
         Box::new(move |input| {
             let (live, staging) = (Root::open(&into), Root::open(&staging));
@@ -102,7 +102,7 @@ fn file() -> Kind {
     Kind::File { bytes: 0 }
 }
 
-fn giving(host: &Host, actions: Vec<Action>) -> Give {
+fn giving(host: &Host, actions: Vec<Action>) -> SendFn {
     let nothing = Arc::new(Root::open(&host.folder("nothing")).unwrap());
     Box::new(move |out| {
         let sources = Sources { ours: &nothing, theirs: &nothing };
@@ -245,7 +245,7 @@ async fn the_agent_changes_files_of_a_paused_machine() {
     assert!(error.to_string().contains("not paused"), "{error}");
     host.runtime.pause(&up.id).await.unwrap();
     host.runtime.change_files(&up.id, giving(&host, change())).await.unwrap();
-    let broken: Give = Box::new(|_| Err(std::io::ErrorKind::NotFound.into()));
+    let broken: SendFn = Box::new(|_| Err(std::io::ErrorKind::NotFound.into()));
     let error = host.runtime.change_files(&up.id, broken).await.unwrap_err();
     assert!(error.to_string().contains("not found"), "{error}");
     // It is paused as before, and its disk has the change already.

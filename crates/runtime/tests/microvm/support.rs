@@ -16,7 +16,7 @@ use burrow_network::linux::{LinuxNetwork, UID_BASE};
 use burrow_network::{Attachment, Dial, GATEWAY_V4, Link, Network as _, SANDBOX_V4};
 use burrow_runtime::microvm::{Accelerator, MicrovmRuntime, Options, disk};
 use burrow_runtime::{
-    BootOptions, DumpOptions, Introduce, Machine, RestoreOptions, Runtime as _, RuntimeError,
+    BootOptions, DumpOptions, IntroduceFn, Machine, RestoreOptions, Runtime as _, RuntimeError,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -195,7 +195,7 @@ impl Host {
         fs::copy(&kept.disk, root.join(disk::NAME)).unwrap();
         let Link { attachment, dial } = self.attach().await;
         let (id, token) = (SandboxId::generate(), format!("token-of-{hostname}"));
-        let introduce: Introduce = {
+        let introduce: IntroduceFn = {
             let (dial, token, hostname) = (Arc::clone(&dial), token.clone(), hostname.to_owned());
             let known = known.to_owned();
             Box::new(move || {

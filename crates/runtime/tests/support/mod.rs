@@ -164,7 +164,7 @@ pub(crate) fn open(
         cgroup_parent: parent.to_owned(),
         run_dir: directory.join("run"),
         criu,
-        apparmor: burrow_runtime::container::apparmor::Use::Auto,
+        apparmor: burrow_runtime::container::apparmor::ProfileUse::Auto,
     })
     .unwrap()
 }

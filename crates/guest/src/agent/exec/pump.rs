@@ -61,7 +61,7 @@ pub(super) struct Pump {
 
 /// What woke the pump.
 enum Event {
-    Read(Stream, Reading),
+    Read(Stream, ReadOutcome),
     Exited,
     Room,
     CheckTimeout,
@@ -69,7 +69,7 @@ enum Event {
     HeldLongEnough,
 }
 
-enum Reading {
+enum ReadOutcome {
     Some,
     End,
 }
@@ -153,11 +153,11 @@ impl Pump {
         self.stdout.is_some() || self.stderr.is_some()
     }
 
-    fn note(&mut self, stream: Stream, reading: &Reading) {
+    fn note(&mut self, stream: Stream, reading: &ReadOutcome) {
         match (reading, stream) {
-            (Reading::Some, Stream::Stdout | Stream::Stderr) => {}
-            (Reading::End, Stream::Stdout) => self.stdout = None,
-            (Reading::End, Stream::Stderr) => self.stderr = None,
+            (ReadOutcome::Some, Stream::Stdout | Stream::Stderr) => {}
+            (ReadOutcome::End, Stream::Stdout) => self.stdout = None,
+            (ReadOutcome::End, Stream::Stderr) => self.stderr = None,
         }
     }
 
@@ -202,10 +202,10 @@ async fn until(instant: Option<Instant>) {
     }
 }
 
-async fn read(source: Option<&Source>, exec: &Exec, room: usize) -> Reading {
+async fn read(source: Option<&Source>, exec: &Exec, room: usize) -> ReadOutcome {
     let Some(source) = source else { return std::future::pending().await };
     loop {
-        let Ok(mut ready) = source.fd.readable().await else { return Reading::End };
+        let Ok(mut ready) = source.fd.readable().await else { return ReadOutcome::End };
         let result = SCRATCH.with_borrow_mut(|scratch| {
             let limit = room.min(scratch.len());
             let count = rustix::io::read(source.fd.get_ref(), &mut scratch[..limit])?;
@@ -213,17 +213,17 @@ async fn read(source: Option<&Source>, exec: &Exec, room: usize) -> Reading {
             Ok::<_, Errno>(count)
         });
         match result {
-            Ok(0) => return Reading::End,
+            Ok(0) => return ReadOutcome::End,
             Ok(_) => {
                 exec.note_active();
                 exec.changed.notify_waiters();
-                return Reading::Some;
+                return ReadOutcome::Some;
             }
             Err(Errno::AGAIN) => ready.clear_ready(),
             Err(Errno::INTR) => {}
             // A terminal whose last user has left fails with EIO; after any other error, reading cannot continue
             // either.
-            Err(_) => return Reading::End,
+            Err(_) => return ReadOutcome::End,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use burrow_trees::Root;
 use burrow_trees::carry::{self, Bounds};
 
-use super::failure::{At as _, Failure};
+use super::failure::{AtStep as _, Failure};
 
 /// Where content is stored until it is moved into place. A name that nothing else uses.
 const STAGING: &str = ".burrow-merging";

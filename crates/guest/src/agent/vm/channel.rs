@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-use super::failure::{At as _, Failure};
+use super::failure::{AtStep as _, Failure};
 use super::init;
 use crate::protocol::{
     BootReport, STREAM_BROKEN, STREAM_END, STREAM_PIECE_BYTES_MAX, VM_LINE_BYTES_MAX, VM_PORT, VmAnswer,

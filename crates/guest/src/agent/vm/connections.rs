@@ -23,12 +23,12 @@ const CONNECTED: u32 = !(1 << 10 | 1 << 7 | 1 << 6 | 1 << 12);
 const IDENTITY_BYTES: usize = 48;
 
 /// The port and address of one end.
-type End = ([u8; 2], [u8; 16]);
+type Endpoint = ([u8; 2], [u8; 16]);
 
 struct Connection {
     family: u8,
-    own: End,
-    other: End,
+    own: Endpoint,
+    other: Endpoint,
     identity: [u8; IDENTITY_BYTES],
 }
 
@@ -40,7 +40,8 @@ pub(super) fn reset_outside() -> io::Result<usize> {
     anything.extend(CONNECTED.to_ne_bytes());
     anything.extend([0; 4]);
     let connections = socket.list(TCPDIAG_GETSOCK, &anything, connection)?;
-    let all: HashSet<(End, End)> = connections.iter().map(|found| (found.own, found.other)).collect();
+    let all: HashSet<(Endpoint, Endpoint)> =
+        connections.iter().map(|found| (found.own, found.other)).collect();
     let mut count = 0;
     for found in &connections {
         if all.contains(&(found.other, found.own)) {

@@ -31,11 +31,11 @@ impl Failure {
 }
 
 /// Adds the step to an error, as in `mount(…).at("mount `/proc`")?`.
-pub(super) trait At<T> {
+pub(super) trait AtStep<T> {
     fn at(self, step: &str) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<std::io::Error>> At<T> for Result<T, E> {
+impl<T, E: Into<std::io::Error>> AtStep<T> for Result<T, E> {
     fn at(self, step: &str) -> Result<T, Failure> {
         self.map_err(|error| Failure::of(step, &error.into()))
     }

@@ -14,7 +14,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsmount, fsopen,
 };
 
-use super::failure::{At as _, Failure};
+use super::failure::{AtStep as _, Failure};
 
 const NAME: &str = "sandbox";
 

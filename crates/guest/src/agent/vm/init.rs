@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_move, mount_remount};
 use rustix::process::{Resource, Rlimit};
 
-use super::failure::{At as _, Failure};
+use super::failure::{AtStep as _, Failure};
 
 const DISK: &str = "/dev/vda";
 const ROOT: &str = "/root";

@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::apply::{apply, explained};
-use super::failure::{At as _, Failure};
+use super::failure::{AtStep as _, Failure};
 use super::pieces::{PieceStreamReader, PieceStreamWriter};
 use super::{channel, init, settle};
 use crate::protocol::{BootReport, ReaderRequest};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, Timespec, clock_settime};
 
 use super::connections;
-use super::failure::{At as _, Failure};
+use super::failure::{AtStep as _, Failure};
 use super::group::Group;
 use crate::protocol::VmSettle;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::failure::{At as _, Failure};
+use super::failure::{AtStep as _, Failure};
 use super::network;
 use crate::client::{Connection, GuestError};
 use crate::protocol::{

@@ -27,10 +27,10 @@ use super::group::Group;
 use super::hold::HeldThreads;
 use super::image::{self, Image};
 use super::parasite;
-use super::protobuf::{Fields, Malformed, Value};
+use super::protobuf::{Fields, ProtobufError, Value};
 use super::sleeps::{self, Sleep};
 use super::terminals;
-use super::trace::IfWeDie;
+use super::trace::OnTracerExit;
 
 /// The pid of the first process, inside its machine.
 const FIRST: u32 = 1;
@@ -93,7 +93,7 @@ impl AppliedChanges {
 }
 
 fn open(group: &Group) -> io::Result<AppliedChanges> {
-    let mut held = HeldThreads::take(group, IfWeDie::ItGoesOn)?;
+    let mut held = HeldThreads::take(group, OnTracerExit::Continues)?;
     // First: any other call overwrites the kernel's state of an interrupted sleep.
     let sleeps = sleeps::note(&mut held)?;
     let closed = held.call(FIRST, libc::SYS_prctl, [GET_DUMPABLE, 0, 0, 0, 0, 0])? == 0;
@@ -130,7 +130,7 @@ pub(super) fn close(
 
 fn undo(group: &Group, opened: &AppliedChanges, stays_frozen: bool) -> io::Result<()> {
     group.freeze()?;
-    let mut held = HeldThreads::take(group, IfWeDie::ItGoesOn)?;
+    let mut held = HeldThreads::take(group, OnTracerExit::Continues)?;
     if opened.closed {
         held.call(FIRST, libc::SYS_prctl, [SET_DUMPABLE, 0, 0, 0, 0, 0])?;
     }
@@ -164,8 +164,8 @@ pub(super) fn write_closed(images: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// The offset of the byte in the image that records whether the process is dumpable.
-fn dumpable_offset(image: &[u8]) -> Result<usize, Malformed> {
-    let (start, entry) = image::records(image, IMAGE_KIND)?.into_iter().next().ok_or(Malformed)?;
+fn dumpable_offset(image: &[u8]) -> Result<usize, ProtobufError> {
+    let (start, entry) = image::records(image, IMAGE_KIND)?.into_iter().next().ok_or(ProtobufError)?;
     let mut fields = Fields::of(entry);
     while let Some(field) = fields.next() {
         let field = field?;
@@ -173,7 +173,7 @@ fn dumpable_offset(image: &[u8]) -> Result<usize, Malformed> {
             return Ok(start + entry.len() - fields.remaining() - 1);
         }
     }
-    Err(Malformed)
+    Err(ProtobufError)
 }
 
 #[cfg(test)]

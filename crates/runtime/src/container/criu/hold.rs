@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::group::Group;
 use super::locks::Lock;
-use super::trace::{CallSite, IfWeDie, Tracee};
+use super::trace::{CallSite, OnTracerExit, Tracee};
 
 /// A frozen group cannot create threads; this only bounds memory beyond the machine's own limit.
 const THREADS_MAX: usize = 1 << 16;
@@ -42,7 +42,7 @@ struct Process {
 
 impl HeldThreads {
     /// Seizes all threads in `group`, which is freezing or frozen, and thaws the group.
-    pub(super) fn take(group: &Group, if_we_die: IfWeDie) -> io::Result<Self> {
+    pub(super) fn take(group: &Group, on_tracer_exit: OnTracerExit) -> io::Result<Self> {
         group.await_frozen()?;
         let mut begun = Vec::new();
         for pid in group.processes()? {
@@ -51,7 +51,7 @@ impl HeldThreads {
             for tid in threads_of(pid)? {
                 // A thread that waits for its `vfork` child cannot stop, nor run before the child continues.
                 if state_of(pid, tid)? != Some(UNINTERRUPTIBLE) {
-                    threads.extend(Tracee::request_stop(tid, if_we_die)?);
+                    threads.extend(Tracee::request_stop(tid, on_tracer_exit)?);
                 }
             }
             begun.push((inner_pid, pid, threads));

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::protobuf::{Malformed, Message};
+use super::protobuf::{Message, ProtobufError};
 
 /// The first bytes of every image of this kind.
 const MAGIC: u32 = 0x5456_4319;
@@ -56,28 +56,28 @@ impl Image {
     }
 }
 
-pub(super) fn malformed(error: Malformed) -> io::Error {
+pub(super) fn malformed(error: ProtobufError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 /// The records of an image of a kind, each with its offset.
-pub(super) fn records(image: &[u8], kind: u32) -> Result<Vec<(usize, &[u8])>, Malformed> {
+pub(super) fn records(image: &[u8], kind: u32) -> Result<Vec<(usize, &[u8])>, ProtobufError> {
     if [word(image, 0)?, word(image, LENGTH_BYTES)?] != [MAGIC, kind] {
-        return Err(Malformed);
+        return Err(ProtobufError);
     }
     let (mut at, mut found) = (HEADER_BYTES, Vec::new());
     while at < image.len() {
-        let length = usize::try_from(word(image, at)?).map_err(|_| Malformed)?;
+        let length = usize::try_from(word(image, at)?).map_err(|_| ProtobufError)?;
         at += LENGTH_BYTES;
-        let record = image.get(at..).and_then(|rest| rest.get(..length)).ok_or(Malformed)?;
+        let record = image.get(at..).and_then(|rest| rest.get(..length)).ok_or(ProtobufError)?;
         found.push((at, record));
         at += length;
     }
     Ok(found)
 }
 
-fn word(image: &[u8], at: usize) -> Result<u32, Malformed> {
-    let bytes = image.get(at..).and_then(<[u8]>::first_chunk).ok_or(Malformed)?;
+fn word(image: &[u8], at: usize) -> Result<u32, ProtobufError> {
+    let bytes = image.get(at..).and_then(<[u8]>::first_chunk).ok_or(ProtobufError)?;
     Ok(u32::from_le_bytes(*bytes))
 }
 

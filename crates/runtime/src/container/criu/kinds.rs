@@ -12,7 +12,7 @@ use rustix::fs::Dir;
 
 use super::fault_origin::{bytes, number};
 use super::links::{FILES, FILES_MAGIC, entries, read};
-use super::protobuf::{Fields, Malformed, Value};
+use super::protobuf::{Fields, ProtobufError, Value};
 
 /// Of an open file: its type, and the fields of the types that are distinguished further.
 const FILE_TYPE: u32 = 1;
@@ -77,22 +77,22 @@ pub(crate) fn kinds(images: BorrowedFd<'_>) -> io::Result<BTreeSet<String>> {
         };
         match found {
             Ok(found) => kinds.extend(found),
-            Err(Malformed) => drop(kinds.insert(format!("{kind} of another format"))),
+            Err(ProtobufError) => drop(kinds.insert(format!("{kind} of another format"))),
         }
     }
     Ok(kinds)
 }
 
-fn files(image: &[u8]) -> Result<Vec<String>, Malformed> {
+fn files(image: &[u8]) -> Result<Vec<String>, ProtobufError> {
     Ok(entries(image, FILES_MAGIC)?.into_iter().map(kind_of).collect())
 }
 
-fn memory(image: &[u8]) -> Result<Vec<String>, Malformed> {
+fn memory(image: &[u8]) -> Result<Vec<String>, ProtobufError> {
     Ok(entries(image, MEMORY_MAGIC)?.into_iter().flat_map(areas).collect())
 }
 
 /// The state of each internet socket, by its inode.
-fn states_of(image: &[u8]) -> Result<BTreeMap<u64, u64>, Malformed> {
+fn states_of(image: &[u8]) -> Result<BTreeMap<u64, u64>, ProtobufError> {
     let sockets = entries(image, FILES_MAGIC)?.into_iter().filter_map(|file| bytes(file, INTERNET_SOCKET));
     let states =
         sockets.filter_map(|socket| Some((number(socket, INTERNET_INODE)?, number(socket, INTERNET_STATE)?)));
@@ -106,7 +106,7 @@ fn state_of(states: &BTreeMap<u64, u64>, stem: &str) -> Option<u64> {
 }
 
 /// Processes whose session or process group has no leader any more.
-fn tree(image: &[u8]) -> Result<Vec<String>, Malformed> {
+fn tree(image: &[u8]) -> Result<Vec<String>, ProtobufError> {
     let processes = entries(image, TREE_MAGIC)?;
     let ids: BTreeSet<u64> = processes.iter().filter_map(|process| number(process, PROCESS)).collect();
     let is_gone = |process: &[u8], field| number(process, field).is_some_and(|leader| !ids.contains(&leader));
@@ -118,17 +118,17 @@ fn tree(image: &[u8]) -> Result<Vec<String>, Malformed> {
 }
 
 /// The state of a process, or nothing for a thread.
-fn task(image: &[u8]) -> Result<Vec<String>, Malformed> {
+fn task(image: &[u8]) -> Result<Vec<String>, ProtobufError> {
     let cores = entries(image, CORE_MAGIC)?;
     let states = cores.into_iter().filter_map(|core| number(bytes(core, TASK)?, TASK_STATE));
     Ok(states.map(|state| format!("process in state {state}")).collect())
 }
 
 /// The record of a connection is followed by the contents of its queues.
-fn connection(image: &[u8], state: Option<u64>) -> Result<Vec<String>, Malformed> {
-    let length = image.get(8..).and_then(<[u8]>::first_chunk).ok_or(Malformed)?;
-    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| Malformed)?;
-    let image = 12usize.checked_add(length).and_then(|end| image.get(..end)).ok_or(Malformed)?;
+fn connection(image: &[u8], state: Option<u64>) -> Result<Vec<String>, ProtobufError> {
+    let length = image.get(8..).and_then(<[u8]>::first_chunk).ok_or(ProtobufError)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| ProtobufError)?;
+    let image = 12usize.checked_add(length).and_then(|end| image.get(..end)).ok_or(ProtobufError)?;
     let describe = |record: &[u8]| {
         let waiting = QUEUES.map(|field| number(record, field).is_some_and(|bytes| bytes > 0));
         let state = state.map_or_else(|| "unknown".to_owned(), |state| state.to_string());

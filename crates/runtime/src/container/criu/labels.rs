@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::Dir;
 
-use super::protobuf::{Fields, Malformed, Message, Value};
+use super::protobuf::{Fields, Message, ProtobufError, Value};
 use super::{image, links};
 
 /// One image per thread: `core-<pid>.img`.
@@ -42,15 +42,15 @@ pub(super) fn replacements(
     Ok(replacements)
 }
 
-fn relabelled(bytes: &[u8], label: Option<&str>) -> Result<Vec<u8>, Malformed> {
+fn relabelled(bytes: &[u8], label: Option<&str>) -> Result<Vec<u8>, ProtobufError> {
     let records = image::records(bytes, KIND)?.into_iter();
     let records = records.map(|(_, record)| with_label(record, &PATH, label));
     Ok(image::written(KIND, &records.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// The message with the label at the end of `path`. A process that has ended has no credentials, and gets none.
-fn with_label(message: &[u8], path: &[u32], label: Option<&str>) -> Result<Message, Malformed> {
-    let (&number, below) = path.split_first().ok_or(Malformed)?;
+fn with_label(message: &[u8], path: &[u32], label: Option<&str>) -> Result<Message, ProtobufError> {
+    let (&number, below) = path.split_first().ok_or(ProtobufError)?;
     let mut written = Message::default();
     let (mut fields, mut start) = (Fields::of(message), 0);
     while let Some(field) = fields.next() {

@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::host_mount::HostMount;
-use super::protobuf::{Fields, Malformed, Value};
+use super::protobuf::{Fields, ProtobufError, Value};
 
 /// The list of these names, beneath the root, each ended by a zero byte. It is one of the machine's files, so it is in
 /// every copy that contains the names.
@@ -61,7 +61,7 @@ pub(super) struct Link {
 
 /// A file that was deleted while it was open, according to the images.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Deleted {
+struct DeletedFile {
     /// Its original name, beneath the root.
     name: PathBuf,
     by: FoundBy,
@@ -96,7 +96,7 @@ pub(super) fn refuse_in(images: BorrowedFd<'_>, outside: &[HostMount]) -> io::Re
         return Ok(());
     }
     let within =
-        |deleted: &&Deleted| outside.iter().any(|directory| deleted.name.starts_with(directory.place()));
+        |deleted: &&DeletedFile| outside.iter().any(|directory| deleted.name.starts_with(directory.place()));
     match deleted(images)?.iter().find(within) {
         None => Ok(()),
         Some(deleted) => Err(io::Error::other(format!(
@@ -110,7 +110,7 @@ pub(super) fn refuse_in(images: BorrowedFd<'_>, outside: &[HostMount]) -> io::Re
 pub(super) fn sweep(images: BorrowedFd<'_>, root: &Path) -> io::Result<()> {
     let deleted = deleted(images)?;
     let root = open_root(root)?;
-    for Deleted { name, by } in deleted {
+    for DeletedFile { name, by } in deleted {
         match by {
             FoundBy::Contents(path) => unlink(&root, &path)?,
             FoundBy::Name(path) => {
@@ -261,31 +261,31 @@ pub(super) fn read(images: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The records of an image of this kind.
-pub(super) fn entries(image: &[u8], magic: u32) -> Result<Vec<&[u8]>, Malformed> {
+pub(super) fn entries(image: &[u8], magic: u32) -> Result<Vec<&[u8]>, ProtobufError> {
     if image.is_empty() {
         return Ok(Vec::new());
     }
     let mut rest = image;
     let number = |rest: &mut &[u8]| {
-        let (bytes, after) = rest.split_first_chunk().ok_or(Malformed)?;
+        let (bytes, after) = rest.split_first_chunk().ok_or(ProtobufError)?;
         *rest = after;
         Ok(u32::from_le_bytes(*bytes))
     };
     if [number(&mut rest)?, number(&mut rest)?] != [COMMON_MAGIC, magic] {
-        return Err(Malformed);
+        return Err(ProtobufError);
     }
     let mut found = Vec::new();
     while !rest.is_empty() {
-        let length = usize::try_from(number(&mut rest)?).map_err(|_| Malformed)?;
-        let (entry, after) = rest.split_at_checked(length).ok_or(Malformed)?;
+        let length = usize::try_from(number(&mut rest)?).map_err(|_| ProtobufError)?;
+        let (entry, after) = rest.split_at_checked(length).ok_or(ProtobufError)?;
         rest = after;
         found.push(entry);
     }
     Ok(found)
 }
 
-fn deleted(images: BorrowedFd<'_>) -> io::Result<Vec<Deleted>> {
-    let malformed = |error: Malformed| io::Error::new(io::ErrorKind::InvalidData, error);
+fn deleted(images: BorrowedFd<'_>) -> io::Result<Vec<DeletedFile>> {
+    let malformed = |error: ProtobufError| io::Error::new(io::ErrorKind::InvalidData, error);
     let remaps = read(images, REMAPS)?;
     let remaps = entries(&remaps, REMAPS_MAGIC).map_err(malformed)?;
     if remaps.is_empty() {
@@ -293,12 +293,12 @@ fn deleted(images: BorrowedFd<'_>) -> io::Result<Vec<Deleted>> {
     }
     let files = read(images, FILES)?;
     let names = entries(&files, FILES_MAGIC).and_then(|entries| names(&entries)).map_err(malformed)?;
-    let found: Result<Vec<_>, Malformed> = remaps.iter().map(|remap| one(remap, &names)).collect();
+    let found: Result<Vec<_>, ProtobufError> = remaps.iter().map(|remap| one(remap, &names)).collect();
     Ok(found.map_err(malformed)?.into_iter().flatten().collect())
 }
 
 /// A remap; `None` for a kind that leaves no names.
-fn one(remap: &[u8], names: &HashMap<u64, PathBuf>) -> Result<Option<Deleted>, Malformed> {
+fn one(remap: &[u8], names: &HashMap<u64, PathBuf>) -> Result<Option<DeletedFile>, ProtobufError> {
     let (mut from, mut to, mut kind) = (None, None, LINKED);
     for field in Fields::of(remap) {
         let field = field?;
@@ -309,7 +309,7 @@ fn one(remap: &[u8], names: &HashMap<u64, PathBuf>) -> Result<Option<Deleted>, M
             _ => {}
         }
     }
-    let (from, to) = (from.ok_or(Malformed)?, to.ok_or(Malformed)?);
+    let (from, to) = (from.ok_or(ProtobufError)?, to.ok_or(ProtobufError)?);
     let Some(name) = names.get(&from).cloned() else { return Ok(None) };
     let by = match kind {
         LINKED => names.get(&to).cloned().map(FoundBy::Name),
@@ -320,11 +320,11 @@ fn one(remap: &[u8], names: &HashMap<u64, PathBuf>) -> Result<Option<Deleted>, M
         }
         _ => None,
     };
-    Ok(by.map(|by| Deleted { name, by }))
+    Ok(by.map(|by| DeletedFile { name, by }))
 }
 
 /// The names of regular files by their ids, without the root.
-fn names(files: &[&[u8]]) -> Result<HashMap<u64, PathBuf>, Malformed> {
+fn names(files: &[&[u8]]) -> Result<HashMap<u64, PathBuf>, ProtobufError> {
     let mut found = HashMap::new();
     for file in files {
         for field in Fields::of(file) {

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::protobuf::{Fields, Malformed, Value};
+use super::protobuf::{Fields, ProtobufError, Value};
 
 /// Sixteen thousand locks are two hundred thousand bytes; a larger image is an attack.
 const IMAGE_BYTES_MAX: u64 = 4 << 20;
@@ -56,35 +56,35 @@ pub(super) fn read(images: BorrowedFd<'_>) -> io::Result<Vec<Lock>> {
     parse(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-fn parse(image: &[u8]) -> Result<Vec<Lock>, Malformed> {
+fn parse(image: &[u8]) -> Result<Vec<Lock>, ProtobufError> {
     if image.is_empty() {
         return Ok(Vec::new());
     }
     let mut rest = image;
     for magic in [COMMON_MAGIC, LOCKS_MAGIC] {
         if number(&mut rest)? != magic {
-            return Err(Malformed);
+            return Err(ProtobufError);
         }
     }
     let mut locks = Vec::new();
     while !rest.is_empty() {
         let length = number(&mut rest)?;
-        let length = usize::try_from(length).map_err(|_| Malformed)?;
-        let (entry, after) = rest.split_at_checked(length).ok_or(Malformed)?;
+        let length = usize::try_from(length).map_err(|_| ProtobufError)?;
+        let (entry, after) = rest.split_at_checked(length).ok_or(ProtobufError)?;
         rest = after;
         locks.extend(lock(entry)?);
     }
     Ok(locks)
 }
 
-fn number(rest: &mut &[u8]) -> Result<u32, Malformed> {
-    let (bytes, after) = rest.split_first_chunk().ok_or(Malformed)?;
+fn number(rest: &mut &[u8]) -> Result<u32, ProtobufError> {
+    let (bytes, after) = rest.split_first_chunk().ok_or(ProtobufError)?;
     *rest = after;
     Ok(u32::from_le_bytes(*bytes))
 }
 
 /// One entry; `None` for a lock of another kind.
-fn lock(entry: &[u8]) -> Result<Option<Lock>, Malformed> {
+fn lock(entry: &[u8]) -> Result<Option<Lock>, ProtobufError> {
     let mut values = [0_u64; 7];
     for field in Fields::of(entry) {
         let field = field?;
@@ -97,9 +97,9 @@ fn lock(entry: &[u8]) -> Result<Option<Lock>, Malformed> {
         return Ok(None);
     }
     Ok(Some(Lock {
-        inner_pid: u32::try_from(pid).map_err(|_| Malformed)?,
-        descriptor: i32::try_from(descriptor).map_err(|_| Malformed)?,
-        kind: i16::try_from(kind).map_err(|_| Malformed)?,
+        inner_pid: u32::try_from(pid).map_err(|_| ProtobufError)?,
+        descriptor: i32::try_from(descriptor).map_err(|_| ProtobufError)?,
+        kind: i16::try_from(kind).map_err(|_| ProtobufError)?,
         start: start.cast_signed(),
         length: length.cast_signed(),
     }))

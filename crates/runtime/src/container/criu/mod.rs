@@ -65,10 +65,10 @@ pub(crate) use inspect::{Obstacle, obstacles, ram_bytes};
 pub(crate) use kinds::kinds;
 pub(crate) use links::take_away;
 use replaced_images::ReplacedImages;
-use rpc::{Common, Conversation, Patience, Point};
+use rpc::{Common, Conversation, HangPolicy, Point};
 pub(crate) use spawn::{CriuPlacement, missing_helper};
 use spawn::{ExitStatus, Files, Process};
-use trace::IfWeDie;
+use trace::OnTracerExit;
 
 const DUMP_LOG: &str = "dump.log";
 const RESTORE_LOG: &str = "restore.log";
@@ -352,7 +352,7 @@ impl Criu {
         };
         let request = rpc::restore_request(common);
         let progress = || group.cpu_us().saturating_add(aside.cpu_us());
-        let patience = Patience { progress: &progress, idle_max: RESTORE_IDLE_MAX, nudge: None };
+        let patience = HangPolicy { progress: &progress, idle_max: RESTORE_IDLE_MAX, nudge: None };
         let conversation = Conversation { socket, process: process.pidfd(), operation };
         let outcome = conversation.run(&request, Some(&patience), &mut act);
         if let Err(CriuError::Timeout { .. } | CriuError::Step { .. }) = outcome {
@@ -396,8 +396,11 @@ fn run_dump(
             tracing::warn!(%error, "could not send SIGCONT to CRIU");
         }
     };
-    let patience =
-        Patience { progress: &progress, idle_max: DUMP_IDLE_MAX, nudge: Some((&nudge, DUMP_CONTINUED_MAX)) };
+    let patience = HangPolicy {
+        progress: &progress,
+        idle_max: DUMP_IDLE_MAX,
+        nudge: Some((&nudge, DUMP_CONTINUED_MAX)),
+    };
     let outcome = conversation.run(request, Some(&patience), act);
     if let Err(CriuError::Timeout { .. }) = outcome {
         let at = |source| CriuError::Step { operation: Operation::Dump, step: "kill CRIU", source };
@@ -516,9 +519,9 @@ fn finish(
     if locks.is_empty() && sleeps.is_empty() && introduce.is_none() {
         return group.await_frozen().map_err(at("freeze the processes"));
     }
-    let mut held = HeldThreads::take(group, IfWeDie::ItDies).map_err(at("seize the processes"))?;
+    let mut held = HeldThreads::take(group, OnTracerExit::Dies).map_err(at("seize the processes"))?;
     // Dropped before `held`: unfinished processes must not run when they are detached.
-    let mut unfinished = Unfinished(Some(group));
+    let mut unfinished = UnfinishedProcesses(Some(group));
     held.set_locks(locks).map_err(at("set the locks"))?;
     sleeps::restart(&mut held, &sleeps.sleeps, sleeps.now).map_err(at("restart the sleeps"))?;
     if let Some(introduce) = introduce {
@@ -531,9 +534,9 @@ fn finish(
 }
 
 /// Processes that are held and not frozen. They are killed when this is dropped by an error or a panic.
-struct Unfinished<'a>(Option<&'a Group>);
+struct UnfinishedProcesses<'a>(Option<&'a Group>);
 
-impl Drop for Unfinished<'_> {
+impl Drop for UnfinishedProcesses<'_> {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
             // The caller kills them again, and reports it if that fails.

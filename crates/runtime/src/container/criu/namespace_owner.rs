@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr;
 
-use super::trace::{CallSite, IfWeDie, Tracee};
+use super::trace::{CallSite, OnTracerExit, Tracee};
 
 const DUMPABLE: u64 = libc::PR_SET_DUMPABLE as u64;
 
@@ -36,7 +36,7 @@ pub(super) fn become_owner(criu: u32, owner: u32) -> io::Result<()> {
         return Ok(());
     }
     let site = CallSite::find(criu)?;
-    let mut thread = Tracee::seize(criu, IfWeDie::ItGoesOn)?.ok_or(io::ErrorKind::BrokenPipe)?;
+    let mut thread = Tracee::seize(criu, OnTracerExit::Continues)?.ok_or(io::ErrorKind::BrokenPipe)?;
     change(&mut thread, &site, owner)?;
     // After a change of uid, a process's own `/proc` entries belong to the host's root, which has no id in a new user
     // namespace.
@@ -52,7 +52,7 @@ pub(super) fn become_root(processes: &[u32]) -> io::Result<()> {
             continue;
         }
         let site = CallSite::find(pid)?;
-        let mut thread = Tracee::seize(pid, IfWeDie::ItGoesOn)?.ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut thread = Tracee::seize(pid, OnTracerExit::Continues)?.ok_or(io::ErrorKind::BrokenPipe)?;
         change(&mut thread, &site, 0)?;
     }
     Ok(())

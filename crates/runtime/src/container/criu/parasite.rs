@@ -18,7 +18,7 @@ use super::group::Group;
 use super::hold::HeldThreads;
 use super::links;
 use super::process_descriptors::Descriptors;
-use super::trace::IfWeDie;
+use super::trace::OnTracerExit;
 
 /// The name of the parasite's memory in `/proc`.
 const PARASITE: &str = "/memfd:CRIUMFD (deleted)";
@@ -29,7 +29,7 @@ const DELETED: &[u8] = b" (deleted)";
 /// Unmaps the parasite from all processes of a frozen machine, which is frozen again afterwards. Returns `false` if a
 /// process still executes it: it ends within microseconds when the machine runs again.
 pub(super) fn unmap(group: &Group) -> io::Result<bool> {
-    let mut held = HeldThreads::take(group, IfWeDie::ItGoesOn)?;
+    let mut held = HeldThreads::take(group, OnTracerExit::Continues)?;
     let mut gone = true;
     for (inner_pid, pid) in held.pids() {
         let mapped = mapped(&fs::read_to_string(format!("/proc/{pid}/maps"))?);

@@ -21,7 +21,7 @@ pub(super) enum Value<'a> {
 /// The bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are not a protobuf message")]
-pub(super) struct Malformed;
+pub(super) struct ProtobufError;
 
 const VARINT: u64 = 0;
 const FIXED_64: u64 = 1;
@@ -91,28 +91,28 @@ impl<'a> Fields<'a> {
         self.rest.len()
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn varint(&mut self) -> Result<u64, ProtobufError> {
         let mut value = 0;
         // Ten groups of seven bits contain any 64-bit number.
         for group in 0..10 {
-            let (&byte, rest) = self.rest.split_first().ok_or(Malformed)?;
+            let (&byte, rest) = self.rest.split_first().ok_or(ProtobufError)?;
             self.rest = rest;
             value |= u64::from(byte & 0x7f) << (7 * group);
             if byte < 0x80 {
                 return Ok(value);
             }
         }
-        Err(Malformed)
+        Err(ProtobufError)
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
-        let length = usize::try_from(length).map_err(|_| Malformed)?;
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+    fn take(&mut self, length: u64) -> Result<&'a [u8], ProtobufError> {
+        let length = usize::try_from(length).map_err(|_| ProtobufError)?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(ProtobufError)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn field(&mut self) -> Result<Field<'a>, Malformed> {
+    fn field(&mut self) -> Result<Field<'a>, ProtobufError> {
         let tag = self.varint()?;
         let value = match tag & 7 {
             VARINT => Value::Number(self.varint()?),
@@ -122,14 +122,14 @@ impl<'a> Fields<'a> {
             }
             FIXED_64 => Value::Bytes(self.take(8)?),
             FIXED_32 => Value::Bytes(self.take(4)?),
-            _ => return Err(Malformed),
+            _ => return Err(ProtobufError),
         };
-        Ok(Field { number: u32::try_from(tag >> 3).map_err(|_| Malformed)?, value })
+        Ok(Field { number: u32::try_from(tag >> 3).map_err(|_| ProtobufError)?, value })
     }
 }
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = Result<Field<'a>, Malformed>;
+    type Item = Result<Field<'a>, ProtobufError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn truncated_bytes_fail_once() {
         for bytes in [&[0x08][..], &[0x12, 5, 1], &[0x80; 11], &[0x0f, 0], &[0x09, 1, 2]] {
-            assert_eq!(Fields::of(bytes).collect::<Vec<_>>(), [Err(Malformed)], "{bytes:?}");
+            assert_eq!(Fields::of(bytes).collect::<Vec<_>>(), [Err(ProtobufError)], "{bytes:?}");
         }
     }
 }

@@ -22,7 +22,7 @@ use super::group::Group;
 use super::image::{self, Image, malformed};
 use super::links::{FILES, FILES_MAGIC, IMAGE_BYTES_MAX};
 use super::process_descriptors::Descriptors;
-use super::protobuf::{Fields, Malformed, Message, Value};
+use super::protobuf::{Fields, Message, ProtobufError, Value};
 use super::sockets::{UNIX, UNIX_DIRECTORY, UNIX_NAME};
 
 /// Of a record of a socket: its inode, and that its file was deleted.
@@ -151,7 +151,7 @@ fn inode_of(link: &str) -> Option<u64> {
 }
 
 /// The record of an open file, with the present name if it is a renamed socket.
-fn with_present_name(file: &[u8], renamed: &HashMap<u64, PathBuf>) -> Result<Message, Malformed> {
+fn with_present_name(file: &[u8], renamed: &HashMap<u64, PathBuf>) -> Result<Message, ProtobufError> {
     let mut message = Message::default();
     for field in Fields::of(file) {
         let field = field?;
@@ -164,7 +164,7 @@ fn with_present_name(file: &[u8], renamed: &HashMap<u64, PathBuf>) -> Result<Mes
     Ok(message)
 }
 
-fn named(socket: &[u8], renamed: &HashMap<u64, PathBuf>) -> Result<Message, Malformed> {
+fn named(socket: &[u8], renamed: &HashMap<u64, PathBuf>) -> Result<Message, ProtobufError> {
     let fields = Fields::of(socket).collect::<Result<Vec<_>, _>>()?;
     let inode = fields.iter().find(|field| field.number == UNIX_INODE).map(|field| field.value);
     let name = match inode {

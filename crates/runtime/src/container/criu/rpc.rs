@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::error::{CriuError, Operation};
-use super::protobuf::{Fields, Malformed, Message, Value};
+use super::protobuf::{Fields, Message, ProtobufError, Value};
 
 /// CRIU's responses are a few numbers and one error message of at most a kilobyte.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -137,7 +137,7 @@ pub(super) struct Conversation<'a> {
 }
 
 /// When a silent CRIU is considered to hang.
-pub(super) struct Patience<'a> {
+pub(super) struct HangPolicy<'a> {
     /// A number that changes while it works.
     pub(super) progress: &'a dyn Fn() -> u64,
     /// How long it may be silent without progress.
@@ -155,7 +155,7 @@ pub(super) struct CriuResponse {
     reason: String,
 }
 
-enum Incoming {
+enum IncomingMessage {
     Notification { point: Option<Point>, pid: Option<u32> },
     CriuResponse(CriuResponse),
 }
@@ -166,7 +166,7 @@ impl Conversation<'_> {
     pub(super) fn run(
         &self,
         request: &Message,
-        patience: Option<&Patience<'_>>,
+        patience: Option<&HangPolicy<'_>>,
         act: &mut dyn FnMut(Point, Option<u32>) -> Result<(), CriuError>,
     ) -> Result<CriuResponse, CriuError> {
         let mut failed = None;
@@ -186,7 +186,7 @@ impl Conversation<'_> {
     fn converse(
         &self,
         request: &Message,
-        patience: Option<&Patience<'_>>,
+        patience: Option<&HangPolicy<'_>>,
         act: &mut dyn FnMut(Point, Option<u32>) -> bool,
     ) -> Result<CriuResponse, CriuError> {
         let operation = self.operation;
@@ -198,11 +198,11 @@ impl Conversation<'_> {
             }
             let packet = self.receive().map_err(talk)?;
             match parse_incoming(&packet).map_err(|error| talk(io::Error::other(error)))? {
-                Incoming::CriuResponse(answer) if answer.success => return Ok(answer),
-                Incoming::CriuResponse(answer) => {
+                IncomingMessage::CriuResponse(answer) if answer.success => return Ok(answer),
+                IncomingMessage::CriuResponse(answer) => {
                     return Err(CriuError::Refused { operation, reason: answer.reason });
                 }
-                Incoming::Notification { point, pid } => {
+                IncomingMessage::Notification { point, pid } => {
                     let done = point.is_none_or(|point| act(point, pid));
                     let reply = Message::default().number(1, TYPE_NOTIFY).number(3, done.into());
                     self.send(&reply).map_err(talk)?;
@@ -218,7 +218,7 @@ impl Conversation<'_> {
     }
 
     /// Waits for a packet. `Some`: CRIU hung for that time.
-    fn await_packet(&self, patience: Option<&Patience<'_>>) -> io::Result<Option<Duration>> {
+    fn await_packet(&self, patience: Option<&HangPolicy<'_>>) -> io::Result<Option<Duration>> {
         let mut seen = patience.map_or(0, |patience| (patience.progress)());
         let mut idle_since = Instant::now();
         // Once: a CRIU that only ever responds to a nudge hangs as well.
@@ -274,7 +274,7 @@ impl Conversation<'_> {
     }
 }
 
-fn parse_incoming(packet: &[u8]) -> Result<Incoming, Malformed> {
+fn parse_incoming(packet: &[u8]) -> Result<IncomingMessage, ProtobufError> {
     let mut kind = 0;
     let mut answer = CriuResponse::default();
     let (mut point, mut notified) = (None, None);
@@ -296,12 +296,12 @@ fn parse_incoming(packet: &[u8]) -> Result<Incoming, Malformed> {
         }
     }
     if kind == TYPE_NOTIFY {
-        return Ok(Incoming::Notification { point, pid: notified });
+        return Ok(IncomingMessage::Notification { point, pid: notified });
     }
-    Ok(Incoming::CriuResponse(answer))
+    Ok(IncomingMessage::CriuResponse(answer))
 }
 
-fn pid(message: &[u8], number: u32) -> Result<Option<u32>, Malformed> {
+fn pid(message: &[u8], number: u32) -> Result<Option<u32>, ProtobufError> {
     for field in Fields::of(message) {
         let field = field?;
         if let (true, Value::Number(pid)) = (field.number == number, field.value) {
@@ -311,7 +311,7 @@ fn pid(message: &[u8], number: u32) -> Result<Option<u32>, Malformed> {
     Ok(None)
 }
 
-fn name(notification: &[u8]) -> Result<Option<Point>, Malformed> {
+fn name(notification: &[u8]) -> Result<Option<Point>, ProtobufError> {
     for field in Fields::of(notification) {
         if let super::protobuf::Field { number: 1, value: Value::Bytes(name) } = field? {
             return Ok(Point::named(name));
@@ -347,7 +347,7 @@ mod tests {
         let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
         let conversation =
             Conversation { socket: ours, process: pidfd.as_fd(), operation: Operation::Restore };
-        let patience = Patience { progress: &|| 7, idle_max: Duration::ZERO, nudge: None };
+        let patience = HangPolicy { progress: &|| 7, idle_max: Duration::ZERO, nudge: None };
         let hung = conversation.run(&Message::default().flag(1), Some(&patience), &mut |_, _| Ok(()));
         assert!(matches!(hung, Err(CriuError::Timeout { .. })), "{hung:?}");
         child.kill().unwrap();
@@ -373,7 +373,7 @@ mod tests {
             let mut replies = Vec::new();
             for packet in packets {
                 theirs.send(&packet).unwrap();
-                if matches!(parse_incoming(packet.as_bytes()), Ok(Incoming::Notification { .. })) {
+                if matches!(parse_incoming(packet.as_bytes()), Ok(IncomingMessage::Notification { .. })) {
                     let reply = theirs.receive().unwrap();
                     replies.push(Fields::of(&reply).any(|field| {
                         field.unwrap() == super::super::protobuf::Field { number: 3, value: Value::Number(1) }

@@ -22,7 +22,7 @@ use rustix::fs::{FileType, fstat, readlinkat};
 use super::host_mount::HostMount;
 use super::image::{self, Image, malformed};
 use super::links::{self, FILES, FILES_MAGIC, IMAGE_BYTES_MAX};
-use super::protobuf::{Fields, Malformed, Value};
+use super::protobuf::{Fields, ProtobufError, Value};
 
 /// Of a record of an open file: that it is a Unix socket; of that, its name, and the directory of a relative one.
 pub(super) const UNIX: u32 = 16;
@@ -72,7 +72,7 @@ pub(super) fn write_listeners_first(images: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// The records of the image in that order; `None` if nothing listens.
-fn listeners_first(image: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
+fn listeners_first(image: &[u8]) -> Result<Option<Vec<&[u8]>>, ProtobufError> {
     let (mut listeners, mut others) = (Vec::new(), Vec::new());
     for (_, record) in image::records(image, FILES_MAGIC)? {
         if listens(record)? { listeners.push(record) } else { others.push(record) }
@@ -85,7 +85,7 @@ fn listeners_first(image: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
 }
 
 /// Whether a record of an open file is a listening Unix socket.
-fn listens(file: &[u8]) -> Result<bool, Malformed> {
+fn listens(file: &[u8]) -> Result<bool, ProtobufError> {
     for field in Fields::of(file) {
         let field = field?;
         if let (UNIX, Value::Bytes(socket)) = (field.number, field.value) {
@@ -101,7 +101,7 @@ fn listens(file: &[u8]) -> Result<bool, Malformed> {
 }
 
 /// The names of all sockets that have a file.
-fn names(files: &[&[u8]]) -> Result<Vec<PathBuf>, Malformed> {
+fn names(files: &[&[u8]]) -> Result<Vec<PathBuf>, ProtobufError> {
     let mut found = Vec::new();
     for file in files {
         for field in Fields::of(file) {
@@ -115,7 +115,7 @@ fn names(files: &[&[u8]]) -> Result<Vec<PathBuf>, Malformed> {
 }
 
 /// `None` for a socket without a name, or with an abstract one.
-fn name(socket: &[u8]) -> Result<Option<PathBuf>, Malformed> {
+fn name(socket: &[u8]) -> Result<Option<PathBuf>, ProtobufError> {
     let (mut name, mut directory): (&[u8], &[u8]) = (&[], &[]);
     for field in Fields::of(socket) {
         let field = field?;

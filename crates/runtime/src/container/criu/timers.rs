@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::image::{self, Image};
-use super::protobuf::{Fields, Malformed, Value};
+use super::protobuf::{Fields, ProtobufError, Value};
 
 const IMAGE: &str = "files.img";
 const IMAGE_KIND: u32 = 0x5630_3138;
@@ -32,7 +32,7 @@ pub(super) fn rearm_expired(images: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// The offsets of the bytes for "no nanoseconds" of expired timers in the image.
-fn expired(image: &[u8]) -> Result<Vec<usize>, Malformed> {
+fn expired(image: &[u8]) -> Result<Vec<usize>, ProtobufError> {
     let mut found = Vec::new();
     for (at, entry) in image::records(image, IMAGE_KIND)? {
         let mut fields = Fields::of(entry);
@@ -49,7 +49,7 @@ fn expired(image: &[u8]) -> Result<Vec<usize>, Malformed> {
 }
 
 /// The offset of the byte to change, if the timer has expired.
-fn expired_timer(timer: &[u8]) -> Result<Option<usize>, Malformed> {
+fn expired_timer(timer: &[u8]) -> Result<Option<usize>, ProtobufError> {
     let (mut next, mut period) = (0, 0);
     let mut byte = None;
     let mut fields = Fields::of(timer);

@@ -14,7 +14,7 @@ use rustix::fs::{Dir, Mode, OFlags, openat};
 
 use super::image;
 use super::links;
-use super::protobuf::{Fields, Malformed, Message, Value};
+use super::protobuf::{Fields, Message, ProtobufError, Value};
 
 /// The name of the image starts with this, and ends with [`SUFFIX`].
 const PREFIX: &[u8] = b"userns-";
@@ -60,18 +60,18 @@ fn find(images: BorrowedFd<'_>) -> io::Result<String> {
 }
 
 /// The same image with other ids.
-fn mapped(bytes: &[u8], base: u32) -> Result<Vec<u8>, Malformed> {
+fn mapped(bytes: &[u8], base: u32) -> Result<Vec<u8>, ProtobufError> {
     let records = image::records(bytes, KIND)?;
-    let [(_, record)] = records.as_slice() else { return Err(Malformed) };
+    let [(_, record)] = records.as_slice() else { return Err(ProtobufError) };
     let mut maps = Vec::new();
     for field in Fields::of(record) {
         let field = field?;
-        let Value::Bytes(extent) = field.value else { return Err(Malformed) };
+        let Value::Bytes(extent) = field.value else { return Err(ProtobufError) };
         check(extent)?;
         maps.push(field.number);
     }
     if maps != MAPS {
-        return Err(Malformed);
+        return Err(ProtobufError);
     }
     let extent = Message::default()
         .number(EXTENT_FIRST, 0)
@@ -82,7 +82,7 @@ fn mapped(bytes: &[u8], base: u32) -> Result<Vec<u8>, Malformed> {
 }
 
 /// Checks that the extent contains all ids of a machine, whatever they are on the host.
-fn check(extent: &[u8]) -> Result<(), Malformed> {
+fn check(extent: &[u8]) -> Result<(), ProtobufError> {
     let (mut first, mut count) = (None, None);
     for field in Fields::of(extent) {
         match field? {
@@ -92,7 +92,7 @@ fn check(extent: &[u8]) -> Result<(), Malformed> {
         }
     }
     let wanted = (Some(Value::Number(0)), Some(Value::Number(UID_COUNT.into())));
-    if (first, count) == wanted { Ok(()) } else { Err(Malformed) }
+    if (first, count) == wanted { Ok(()) } else { Err(ProtobufError) }
 }
 
 #[cfg(test)]

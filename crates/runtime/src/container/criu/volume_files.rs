@@ -21,7 +21,7 @@ use rustix::fs::{Dir, FileType, fstat};
 use super::host_mount::HostMount;
 use super::image::{malformed, written};
 use super::links::{self, FILES, FILES_MAGIC, REGULAR, REGULAR_ID, REGULAR_NAME};
-use super::protobuf::{Fields, Malformed, Message, Value};
+use super::protobuf::{Fields, Message, ProtobufError, Value};
 
 /// Of a regular file or a directory.
 const REGULAR_SIZE: u32 = 8;
@@ -55,7 +55,8 @@ pub(super) fn replacement(
     let found = links::read(images, FILES)?;
     let mut files = Vec::new();
     for file in links::entries(&found, FILES_MAGIC).map_err(malformed)? {
-        let mut may_change = |regular: &Regular<'_>| !fixed.contains(&regular.id) && regular.is_in(&sources);
+        let mut may_change =
+            |regular: &RegularFile<'_>| !fixed.contains(&regular.id) && regular.is_in(&sources);
         files.push(without_checks(file, &mut may_change).map_err(malformed)?);
     }
     Ok(Some((FILES.to_owned(), written(FILES_MAGIC, &files))))
@@ -79,7 +80,7 @@ fn fixed(images: BorrowedFd<'_>) -> io::Result<HashSet<u64>> {
     Ok(fixed)
 }
 
-fn collect_fixed(memory: &[u8], fixed: &mut HashSet<u64>) -> Result<(), Malformed> {
+fn collect_fixed(memory: &[u8], fixed: &mut HashSet<u64>) -> Result<(), ProtobufError> {
     for field in Fields::of(memory) {
         let field = field?;
         match (field.number, field.value) {
@@ -103,15 +104,15 @@ fn collect_fixed(memory: &[u8], fixed: &mut HashSet<u64>) -> Result<(), Malforme
 }
 
 /// An open file with a name, in the images.
-struct Regular<'a> {
+struct RegularFile<'a> {
     id: u64,
     name: &'a [u8],
     mode: u64,
 }
 
-impl Regular<'_> {
-    fn of(message: &[u8]) -> Result<Regular<'_>, Malformed> {
-        let mut regular = Regular { id: 0, name: &[], mode: 0 };
+impl RegularFile<'_> {
+    fn of(message: &[u8]) -> Result<RegularFile<'_>, ProtobufError> {
+        let mut regular = RegularFile { id: 0, name: &[], mode: 0 };
         for field in Fields::of(message) {
             let field = field?;
             match (field.number, field.value) {
@@ -149,15 +150,15 @@ impl Regular<'_> {
 /// The record of an open file, without the length and the mode if they may have changed.
 fn without_checks(
     file: &[u8],
-    may_change: &mut dyn FnMut(&Regular<'_>) -> bool,
-) -> Result<Message, Malformed> {
+    may_change: &mut dyn FnMut(&RegularFile<'_>) -> bool,
+) -> Result<Message, ProtobufError> {
     let mut written = Message::default();
     let (mut fields, mut start) = (Fields::of(file), 0);
     while let Some(field) = fields.next() {
         let field = field?;
         let end = file.len() - fields.remaining();
         written = match field.value {
-            Value::Bytes(regular) if field.number == REGULAR && may_change(&Regular::of(regular)?) => {
+            Value::Bytes(regular) if field.number == REGULAR && may_change(&RegularFile::of(regular)?) => {
                 written.message(REGULAR, &without(regular, &[REGULAR_SIZE, REGULAR_MODE])?)
             }
             Value::Bytes(_) | Value::Number(_) => written.raw(&file[start..end]),
@@ -167,7 +168,7 @@ fn without_checks(
     Ok(written)
 }
 
-fn without(message: &[u8], left_out: &[u32]) -> Result<Message, Malformed> {
+fn without(message: &[u8], left_out: &[u32]) -> Result<Message, ProtobufError> {
     let mut written = Message::default();
     let (mut fields, mut start) = (Fields::of(message), 0);
     while let Some(field) = fields.next() {

@@ -18,7 +18,7 @@ use crate::protocol::{ErrorCode, RequestError};
 const DEPTH_MAX: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Round {
+enum MergePass {
     Look,
     Move,
 }
@@ -33,7 +33,7 @@ struct Level {
 pub(super) fn merge(staging: &OwnedFd, target: &Path, hidden: Option<&OsStr>) -> Result<(), RequestError> {
     let failed = |errno| refused("unpack into", target.display(), errno);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    for round in [Round::Look, Round::Move] {
+    for round in [MergePass::Look, MergePass::Move] {
         let to = rustix::fs::open(target, flags, Mode::empty()).map_err(failed)?;
         let from = staging.try_clone().map_err(|_| failed(Errno::MFILE))?;
         walk(Level::open(from, to).map_err(failed)?, round, target, hidden)?;
@@ -41,7 +41,7 @@ pub(super) fn merge(staging: &OwnedFd, target: &Path, hidden: Option<&OsStr>) ->
     Ok(())
 }
 
-fn walk(top: Level, round: Round, target: &Path, hidden: Option<&OsStr>) -> Result<(), RequestError> {
+fn walk(top: Level, round: MergePass, target: &Path, hidden: Option<&OsStr>) -> Result<(), RequestError> {
     let failed = |errno| refused("unpack into", target.display(), errno);
     let mut levels = vec![top];
     while let Some(level) = levels.last_mut() {
@@ -68,7 +68,7 @@ fn walk(top: Level, round: Round, target: &Path, hidden: Option<&OsStr>) -> Resu
 }
 
 /// Checks or moves one entry. Returns the level to descend into if it is a directory on both sides.
-fn merge_entry(level: &Level, name: &CString, round: Round) -> Result<Option<Level>, RequestError> {
+fn merge_entry(level: &Level, name: &CString, round: MergePass) -> Result<Option<Level>, RequestError> {
     let shown = name.to_string_lossy();
     let failed = |errno| refused("unpack", &shown, errno);
     let kind = |fd: &OwnedFd| {
@@ -101,7 +101,7 @@ fn merge_entry(level: &Level, name: &CString, round: Round) -> Result<Option<Lev
         }
         (_, Some(_) | None) => {}
     }
-    if round == Round::Move {
+    if round == MergePass::Move {
         rustix::fs::renameat(&level.from, name, &level.to, name).map_err(failed)?;
     }
     Ok(None)

@@ -42,11 +42,11 @@ const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
 
 /// What happens to a held thread if this process is killed meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IfWeDie {
+pub(super) enum OnTracerExit {
     /// It is incomplete and must not be mistaken for a working machine. It can be restored again.
-    ItDies,
+    Dies,
     /// It was a working machine before, and must remain one.
-    ItGoesOn,
+    Continues,
 }
 
 /// The signals that stop a process, as a mask.
@@ -69,19 +69,19 @@ pub(super) struct Tracee {
 
 impl Tracee {
     /// Stops a thread. `None` when it has ended.
-    pub(super) fn seize(tid: u32, if_we_die: IfWeDie) -> io::Result<Option<Self>> {
-        match Self::request_stop(tid, if_we_die)? {
+    pub(super) fn seize(tid: u32, on_tracer_exit: OnTracerExit) -> io::Result<Option<Self>> {
+        match Self::request_stop(tid, on_tracer_exit)? {
             Some(begun) => begun.stopped(),
             None => Ok(None),
         }
     }
 
     /// Requests a stop; many stops can be requested before the first thread has stopped.
-    pub(super) fn request_stop(tid: u32, if_we_die: IfWeDie) -> io::Result<Option<PendingStop>> {
+    pub(super) fn request_stop(tid: u32, on_tracer_exit: OnTracerExit) -> io::Result<Option<PendingStop>> {
         let tid = libc::pid_t::try_from(tid).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let base = match if_we_die {
-            IfWeDie::ItDies => libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL,
-            IfWeDie::ItGoesOn => libc::PTRACE_O_TRACESYSGOOD,
+        let base = match on_tracer_exit {
+            OnTracerExit::Dies => libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL,
+            OnTracerExit::Continues => libc::PTRACE_O_TRACESYSGOOD,
         };
         let options = [base | libc::PTRACE_O_SUSPEND_SECCOMP, base];
         let mut seized = Err(io::ErrorKind::InvalidInput.into());
@@ -472,7 +472,7 @@ mod tests {
             std::thread::yield_now();
         }
         let before = maps();
-        let mut thread = Tracee::seize(child.id(), IfWeDie::ItDies).unwrap().unwrap();
+        let mut thread = Tracee::seize(child.id(), OnTracerExit::Dies).unwrap().unwrap();
         let site = CallSite::find(child.id()).unwrap();
         for _ in 0..3 {
             assert_eq!(thread.call(&site, libc::SYS_getpid, [0; 6]).unwrap(), u64::from(child.id()));
@@ -509,7 +509,7 @@ mod tests {
         while state(&child) != "T" {
             std::thread::yield_now();
         }
-        let mut thread = Tracee::seize(child.id(), IfWeDie::ItDies).unwrap().unwrap();
+        let mut thread = Tracee::seize(child.id(), OnTracerExit::Dies).unwrap().unwrap();
         let site = CallSite::find(child.id()).unwrap();
         assert_eq!(thread.call(&site, libc::SYS_getpid, [0; 6]).unwrap(), u64::from(child.id()));
         drop(thread);
@@ -526,7 +526,7 @@ mod tests {
         while state(&child) != "Z" {
             std::thread::yield_now();
         }
-        assert!(Tracee::seize(child.id(), IfWeDie::ItDies).unwrap().is_none());
+        assert!(Tracee::seize(child.id(), OnTracerExit::Dies).unwrap().is_none());
         child.wait().unwrap();
     }
 }

@@ -200,7 +200,7 @@ fn timespec(nanoseconds: u64) -> [u8; 16] {
 mod tests {
     use std::process::Command;
 
-    use super::super::{IfWeDie, Kind};
+    use super::super::{Kind, OnTracerExit};
     use super::*;
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
         while fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap() != "hrtimer_nanosleep" {
             thread::yield_now();
         }
-        let mut held = Tracee::seize(child.id(), IfWeDie::ItDies).unwrap().unwrap();
+        let mut held = Tracee::seize(child.id(), OnTracerExit::Dies).unwrap().unwrap();
         let site = CallSite::find(child.id()).unwrap();
         let first = held.interrupted().unwrap().unwrap();
         let Kind::Sleep { left_at } = first.kind else { panic!("{first:?}") };
