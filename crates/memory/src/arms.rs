@@ -73,7 +73,7 @@ impl QueryTerm {
 
 /// The result of a search by words.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lexical {
+pub struct LexicalResult {
     /// Scored by BM25, counting each term once; higher is better.
     pub hits: Vec<(Row, f32)>,
     /// Terms that were skipped because they are too common.
@@ -81,17 +81,17 @@ pub struct Lexical {
 }
 
 #[derive(PartialEq)]
-struct Ranked(f32, Row);
+struct RankedRow(f32, Row);
 
-impl Eq for Ranked {}
+impl Eq for RankedRow {}
 
-impl PartialOrd for Ranked {
+impl PartialOrd for RankedRow {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ranked {
+impl Ord for RankedRow {
     /// The worst hit is the greatest, so that a heap removes it first; of equal hits, the older is worse.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.0.total_cmp(&self.0).then(other.1.cmp(&self.1))
@@ -99,12 +99,12 @@ impl Ord for Ranked {
 }
 
 /// The best hits, up to a limit.
-struct Best {
-    heap: BinaryHeap<Ranked>,
+struct BestHits {
+    heap: BinaryHeap<RankedRow>,
     limit: usize,
 }
 
-impl Best {
+impl BestHits {
     fn new(limit: usize) -> Self {
         Self { heap: BinaryHeap::with_capacity(limit.saturating_add(1).min(CHUNK_ROWS)), limit }
     }
@@ -115,14 +115,14 @@ impl Best {
     }
 
     fn offer(&mut self, score: f32, row: Row) {
-        self.heap.push(Ranked(score, row));
+        self.heap.push(RankedRow(score, row));
         if self.heap.len() > self.limit {
             self.heap.pop();
         }
     }
 
     fn sorted(self) -> Vec<(Row, f32)> {
-        self.heap.into_sorted_vec().into_iter().map(|Ranked(score, row)| (row, score)).collect()
+        self.heap.into_sorted_vec().into_iter().map(|RankedRow(score, row)| (row, score)).collect()
     }
 }
 
@@ -144,7 +144,7 @@ struct ChosenTerms {
 
 impl Reader<'_> {
     /// Visible rows that contain any of the terms, best first.
-    pub fn lexical(&self, terms: &[QueryTerm], limit: usize) -> Result<Lexical, MemoryError> {
+    pub fn lexical(&self, terms: &[QueryTerm], limit: usize) -> Result<LexicalResult, MemoryError> {
         self.lexical_where(terms, limit, &|_| true)
     }
 
@@ -154,15 +154,15 @@ impl Reader<'_> {
         terms: &[QueryTerm],
         limit: usize,
         admit: &dyn Fn(Row) -> bool,
-    ) -> Result<Lexical, MemoryError> {
+    ) -> Result<LexicalResult, MemoryError> {
         let ChosenTerms { taken, left_out } = self.choose(terms)?;
         if taken.is_empty() || limit == 0 {
-            return Ok(Lexical { hits: Vec::new(), left_out });
+            return Ok(LexicalResult { hits: Vec::new(), left_out });
         }
         let found = self.postings(&taken)?;
         let lengths = found.iter().map(|(row, _)| self.bytes(*row)).sum::<f32>();
         let mean = lengths / (found.len().max(1) as f32);
-        let mut best = Best::new(limit);
+        let mut best = BestHits::new(limit);
         for of_row in found.chunk_by(|a, b| a.0 == b.0) {
             let row = of_row[0].0;
             let rarity: f32 = of_row.iter().map(|(_, rarity)| rarity).sum();
@@ -171,7 +171,7 @@ impl Reader<'_> {
                 best.offer(score, row);
             }
         }
-        Ok(Lexical { hits: best.sorted(), left_out })
+        Ok(LexicalResult { hits: best.sorted(), left_out })
     }
 
     /// The visible rows of each term with the score of the term, newest first; at most [`RANKED_MAX`] of one term.
@@ -281,8 +281,8 @@ impl Reader<'_> {
         }
         let rescored = RESCORED_MIN.max(limit.saturating_mul(RESCORED_EACH));
         let close = self.close(&wanted, rescored.max(GUESSED_MIN), admit);
-        let guess = signs::Guess::of(vector);
-        let mut likely = Best::new(rescored);
+        let guess = signs::SignEstimator::of(vector);
+        let mut likely = BestHits::new(rescored);
         for row in close {
             if let Some((chunk, slot)) = arena.place(row) {
                 let score = guess.score(&chunk.signs[slot * arena.stride..(slot + 1) * arena.stride]);
@@ -345,7 +345,7 @@ impl Reader<'_> {
         let query: Vec<f32> = vector.iter().map(|value| value / length).collect();
         let mut statement =
             self.connection.prepare_cached("SELECT scale, data FROM vectors WHERE row = ?")?;
-        let mut best = Best::new(limit);
+        let mut best = BestHits::new(limit);
         for row in rows {
             let mut found = statement.query([row.number()])?;
             if let Some(found) = found.next()? {

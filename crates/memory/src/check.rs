@@ -235,7 +235,7 @@ fn all_vectors(connection: &Connection, findings: &mut Findings) -> Result<(), M
     )?;
     let mut rows = statement.query(())?;
     while let Some(found) = rows.next()? {
-        let packed = signs::Packed { scale: found.get::<_, f64>(1)? as f32, data: found.get(2)? };
+        let packed = signs::PackedVector { scale: found.get::<_, f64>(1)? as f32, data: found.get(2)? };
         let stored: Option<Vec<u8>> = found.get(4)?;
         let sound = found.get::<_, i64>(3)? == signs::sum(&packed);
         if !sound || stored.is_none_or(|stored| !signs::agree(&stored, &packed)) {
@@ -345,7 +345,7 @@ fn rebuild_within(connection: &Connection) -> Result<(), MemoryError> {
         let mut found = index.query([row])?;
         let mut vector = None;
         if let Some(found) = found.next()? {
-            let packed = signs::Packed { scale: found.get::<_, f64>(1)? as f32, data: found.get(2)? };
+            let packed = signs::PackedVector { scale: found.get::<_, f64>(1)? as f32, data: found.get(2)? };
             if found.get::<_, i64>(3)? == signs::sum(&packed) {
                 vector = Some((number(found, 0)?, signs::of_packed(&packed)));
             }

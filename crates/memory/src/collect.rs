@@ -55,7 +55,7 @@ pub enum KeptReference {
 
 /// What was removed, or would be in a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Collected {
+pub struct CollectReport {
     /// Rows of the log.
     pub rows: u64,
     pub branches: u64,
@@ -72,10 +72,10 @@ impl Memory {
         space: &SpaceId,
         keep: &[KeptReference],
         dry_run: bool,
-    ) -> Result<Collected, MemoryError> {
+    ) -> Result<CollectReport, MemoryError> {
         let (path, branches) = (self.shared.slots.path(space), keep.to_vec());
         if blocking(move || has_nothing_to_collect(&path, &branches)).await? {
-            return Ok(Collected::default());
+            return Ok(CollectReport::default());
         }
         let open = self.shared.slots.open(space, Access::Read).await?;
         let (keep, now_ms) = (keep.to_vec(), self.shared.clock.now_ms());
@@ -133,7 +133,7 @@ fn collect(
     keep: &[KeptReference],
     before_ms: u64,
     dry_run: bool,
-) -> Result<Collected, MemoryError> {
+) -> Result<CollectReport, MemoryError> {
     let branches = Arc::clone(&space.arena().branches);
     let chains: Vec<Chain> = keep.iter().map(|kept| chain_of(&branches, kept, u64::MAX)).collect();
     let bounds = Bounds::of(&chains);
@@ -146,7 +146,7 @@ fn collect(
             artifacts::release(connection, &had, before_ms)
         })
     })?;
-    let mut collected = Collected { released, ..Collected::default() };
+    let mut collected = CollectReport { released, ..CollectReport::default() };
     if branches.iter().any(|(no, _)| bounds.is_dead(no, space.head(no))) {
         collected.rows = remove_rows(space, &bounds, before_ms, dry_run)?;
         collected.branches = space.alone(|side| {
@@ -208,7 +208,7 @@ fn remove_rows(space: &Space, bounds: &Bounds, before_ms: u64, dry_run: bool) ->
     Ok(removed)
 }
 
-struct Stretch {
+struct DeadRows {
     dead: Vec<u64>,
     /// Where to continue; `None` at the end.
     upto: Option<u64>,
@@ -219,11 +219,11 @@ fn dead_after(
     bounds: &Bounds,
     from: u64,
     before_ms: u64,
-) -> Result<Stretch, MemoryError> {
+) -> Result<DeadRows, MemoryError> {
     let mut statement = connection
         .prepare_cached("SELECT seq, branch FROM log WHERE seq > ?1 AND at_ms < ?2 ORDER BY seq LIMIT ?3")?;
     let mut rows = statement.query(params![integer(from), integer(before_ms), integer(ROWS_MAX as u64)])?;
-    let mut stretch = Stretch { dead: Vec::new(), upto: None };
+    let mut stretch = DeadRows { dead: Vec::new(), upto: None };
     let mut count = 0;
     while let Some(row) = rows.next()? {
         let (seq, branch) = (unsigned(row, 0)?, number(row, 1)?);

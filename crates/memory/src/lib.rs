@@ -40,17 +40,17 @@ mod testing;
 mod view;
 mod work;
 
-pub use arms::{Lexical, QueryTerm};
+pub use arms::{LexicalResult, QueryTerm};
 pub use backup::Blob;
 pub use burrow_model::{BranchId, MemoryId, MemoryPoint, MemoryRef, SpaceId};
 pub use check::{CheckReport, Finding};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use collect::{COLLECT_GRACE_MS, Collected, KeptReference};
+pub use collect::{COLLECT_GRACE_MS, CollectReport, KeptReference};
 pub use embed::{Embedder, ModelId};
 pub use entries::{
-    Added, Condition, EXPORT_VERSION, Entry, EntryChange, Erased, ExportLine, Filter, Forgotten,
-    IMPORTANCE_USUAL, Imported, KIND_NOTE, NewEntry, Op, SESSION_GAP_MS, SessionInfo, Sieve, Stats,
-    VectorStats, Version, VersionKind, Which,
+    AddResult, Condition, EXPORT_VERSION, Entry, EntryChange, EntrySelection, EraseReport, ExportLine,
+    Filter, ForgetReport, IMPORTANCE_USUAL, ImportReport, KIND_NOTE, NewEntry, Op, SESSION_GAP_MS,
+    SessionInfo, Sieve, Stats, VectorStats, Version, VersionKind,
 };
 pub use error::MemoryError;
 pub use limits::Limits;

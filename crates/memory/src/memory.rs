@@ -6,13 +6,13 @@ use std::sync::Arc;
 use burrow_model::{MemoryRef, SpaceId};
 use tokio::sync::Semaphore;
 
-use crate::artifacts::{Blobs, DiskFloor, Room};
+use crate::artifacts::{Blobs, DiskFloor, UploadBudget};
 use crate::clock::Clock;
 use crate::embed::Embedder;
 use crate::limits::Limits;
 use crate::space::growth::FileLimits;
 use crate::space::slots::Slots;
-use crate::view::{Cut, View};
+use crate::view::{View, ViewPosition};
 use crate::{MemoryError, blocking};
 
 /// The resources that memory needs.
@@ -58,7 +58,7 @@ impl Memory {
         })
         .await?;
         let readers = Arc::new(Semaphore::new(limits.readers_max.max(1)));
-        let room = Room::new(limits.space_artifact_bytes_max, artifact_disk);
+        let room = UploadBudget::new(limits.space_artifact_bytes_max, artifact_disk);
         let file_limits =
             FileLimits { space_bytes_max: limits.space_bytes_max, disk, room: Arc::clone(&room) };
         let file_limits = Arc::new(file_limits);
@@ -70,7 +70,7 @@ impl Memory {
 
     /// The present of a branch. Does no IO.
     pub fn view(&self, of: &MemoryRef) -> View {
-        View { shared: Arc::clone(&self.shared), of: of.clone(), cut: Cut::Now, quota_bytes: None }
+        View { shared: Arc::clone(&self.shared), of: of.clone(), cut: ViewPosition::Now, quota_bytes: None }
     }
 
     /// The current embedder.

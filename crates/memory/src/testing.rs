@@ -54,7 +54,7 @@ impl World {
             artifacts: Arc::clone(&store),
             artifact_disk,
             disk,
-            embedder: Arc::new(ByWords { model: ModelId { name: "words".to_owned(), dims: 64 } }),
+            embedder: Arc::new(WordEmbedder { model: ModelId { name: "words".to_owned(), dims: 64 } }),
             clock: Arc::clone(&clock) as Arc<dyn crate::Clock>,
             limits,
         })
@@ -81,11 +81,11 @@ impl World {
 
 /// An embedder for which texts with the same words are similar.
 #[derive(Debug)]
-struct ByWords {
+struct WordEmbedder {
     model: ModelId,
 }
 
-impl Embedder for ByWords {
+impl Embedder for WordEmbedder {
     fn model(&self) -> &ModelId {
         &self.model
     }

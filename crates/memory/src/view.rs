@@ -35,13 +35,13 @@ pub enum AsOf {
 pub struct View {
     pub(crate) shared: Arc<Shared>,
     pub(crate) of: MemoryRef,
-    pub(crate) cut: Cut,
+    pub(crate) cut: ViewPosition,
     /// The limit of the space's file and artifacts together.
     pub(crate) quota_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum ViewPosition {
     /// The present, which can be written to.
     Now,
     Seq(u64),
@@ -53,7 +53,7 @@ pub(crate) enum Cut {
     Point(Option<MemoryPoint>),
 }
 
-impl Cut {
+impl ViewPosition {
     /// The earlier of two moments.
     fn earlier(&self, other: Self) -> Self {
         match (self, &other) {
@@ -88,7 +88,7 @@ impl View {
     }
 
     pub fn is_read_only(&self) -> bool {
-        self.cut != Cut::Now
+        self.cut != ViewPosition::Now
     }
 
     /// The same view for a writer whose space, including artifacts, is limited to this many bytes.
@@ -101,28 +101,30 @@ impl View {
         // A moment of a moment sees no more than either.
         let cut = match as_of {
             AsOf::Now => self.cut.clone(),
-            AsOf::Seq(seq) => self.cut.earlier(Cut::Seq(*seq)),
+            AsOf::Seq(seq) => self.cut.earlier(ViewPosition::Seq(*seq)),
             AsOf::TimeMs(at_ms) => {
-                self.cut.earlier(Cut::Time { seq: self.seq_at(*at_ms).await?, at_ms: *at_ms })
+                self.cut.earlier(ViewPosition::Time { seq: self.seq_at(*at_ms).await?, at_ms: *at_ms })
             }
-            AsOf::Point(point) => self.cut.earlier(Cut::Point(point.clone())),
+            AsOf::Point(point) => self.cut.earlier(ViewPosition::Point(point.clone())),
         };
         Ok(Self { cut, ..self.clone() })
     }
 
     /// The point that a fork or a snapshot of now must store. `None` if memory is empty.
     pub async fn point(&self) -> Result<Option<MemoryPoint>, MemoryError> {
-        if self.cut == Cut::Now && self.shared.slots.if_open(&self.of.space).is_none() {
+        if self.cut == ViewPosition::Now && self.shared.slots.if_open(&self.of.space).is_none() {
             return self.point_of_closed().await;
         }
         let space = self.shared.slots.open(&self.of.space, Access::Read).await?;
         let arena = space.arena();
         let own = arena.branches.number(&self.of.branch).filter(|no| space.head(*no) > 0);
         Ok(match (&self.cut, own) {
-            (Cut::Point(point), _) => point.clone(),
+            (ViewPosition::Point(point), _) => point.clone(),
             (cut, None) => cut.limited(self.of.from.clone()),
-            (Cut::Now, Some(no)) => Some(MemoryPoint { branch: self.of.branch.clone(), seq: space.head(no) }),
-            (Cut::Seq(seq) | Cut::Time { seq, .. }, Some(_)) => {
+            (ViewPosition::Now, Some(no)) => {
+                Some(MemoryPoint { branch: self.of.branch.clone(), seq: space.head(no) })
+            }
+            (ViewPosition::Seq(seq) | ViewPosition::Time { seq, .. }, Some(_)) => {
                 Some(MemoryPoint { branch: self.of.branch.clone(), seq: (*seq).min(arena.head) })
             }
         })
@@ -256,14 +258,16 @@ impl View {
 fn read<T>(
     space: &Space,
     of: &MemoryRef,
-    cut: &Cut,
+    cut: &ViewPosition,
     work: impl FnOnce(&Reader<'_>) -> Result<T, MemoryError>,
 ) -> Result<T, MemoryError> {
     let arena = space.arena();
     let chain = match cut {
-        Cut::Now => Chain::of(&arena.branches, of, arena.head),
-        Cut::Seq(seq) | Cut::Time { seq, .. } => Chain::of(&arena.branches, of, arena.head.min(*seq)),
-        Cut::Point(point) => Chain::at(&arena.branches, point.as_ref(), arena.head),
+        ViewPosition::Now => Chain::of(&arena.branches, of, arena.head),
+        ViewPosition::Seq(seq) | ViewPosition::Time { seq, .. } => {
+            Chain::of(&arena.branches, of, arena.head.min(*seq))
+        }
+        ViewPosition::Point(point) => Chain::at(&arena.branches, point.as_ref(), arena.head),
     };
     let visibility = Visibility { arena, chain };
     let clock_ms = space.clock.now_ms();
@@ -271,12 +275,12 @@ fn read<T>(
         side.binding.set(Some(visibility.clone()));
         let transaction = side.connection.unchecked_transaction()?;
         let now_ms = match cut {
-            Cut::Now => clock_ms,
-            Cut::Time { at_ms, .. } => clock_ms.min(*at_ms),
+            ViewPosition::Now => clock_ms,
+            ViewPosition::Time { at_ms, .. } => clock_ms.min(*at_ms),
             // Not the end of the chain: the chain of a fork without writes ends where it was forked.
-            Cut::Seq(seq) => moment(&side.connection, *seq)?.unwrap_or(clock_ms),
-            Cut::Point(Some(point)) => moment(&side.connection, point.seq)?.unwrap_or(clock_ms),
-            Cut::Point(None) => clock_ms,
+            ViewPosition::Seq(seq) => moment(&side.connection, *seq)?.unwrap_or(clock_ms),
+            ViewPosition::Point(Some(point)) => moment(&side.connection, point.seq)?.unwrap_or(clock_ms),
+            ViewPosition::Point(None) => clock_ms,
         };
         let reader = Reader { space, connection: &side.connection, visibility, now_ms };
         let result = queue::contained(|| work(&reader));

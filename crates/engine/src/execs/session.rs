@@ -12,7 +12,7 @@ use std::panic::resume_unwind;
 
 use burrow_guest::client::{Connection, GuestError, parse};
 use burrow_guest::protocol::{Attach, AttachNotice, ExecInfo, ExecState, Frame, Request};
-use burrow_memory::remember::{Related, secret_values};
+use burrow_memory::remember::{RelatedMemory, secret_values};
 use burrow_model::{ExecId, SandboxId, TenantId};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -34,7 +34,7 @@ pub struct ExecReport {
     pub denied: Vec<Denied>,
     pub status: RollbackStatus,
     /// Memories of similar failures, if it failed.
-    pub related: Vec<Related>,
+    pub related: Vec<RelatedMemory>,
 }
 
 /// An exec that its caller started, or reads.

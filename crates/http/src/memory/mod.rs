@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use burrow_memory::artifacts::{DiskFloor, DiskLeases, FreeSpace};
-use burrow_memory::consolidate::{Chat, ConsolidateOptions, Consolidated, Policy, Summariser};
+use burrow_memory::consolidate::{Chat, ConsolidateOptions, ConsolidateReport, Policy, Summariser};
 use burrow_memory::embed::{
     BuiltIn, EmbedError, Embedder, Endpoint, EndpointError, EndpointOptions, MiniLm, Remote, RemoteOptions,
 };
@@ -105,7 +105,7 @@ impl Keeper {
     }
 
     /// Consolidates one branch once.
-    pub async fn consolidate(&self, view: &View, plan: &Plan) -> Result<Consolidated, MemoryError> {
+    pub async fn consolidate(&self, view: &View, plan: &Plan) -> Result<ConsolidateReport, MemoryError> {
         let options = ConsolidateOptions {
             dry_run: plan.dry_run,
             policy: &plan.policy,

@@ -15,7 +15,7 @@ use crate::MemoryError;
 pub type Content = BoxStream<'static, Result<Bytes, MemoryError>>;
 
 /// A range of content that is being read.
-struct Reading {
+struct RangeReader {
     name: String,
     proof: Proof,
     source: BoxStream<'static, object_store::Result<Bytes>>,
@@ -54,8 +54,14 @@ impl Blobs {
             return Err(damaged(name, &proof, why));
         }
         let source = found.into_stream();
-        let mut reading =
-            Reading { name: name.to_owned(), proof, source, range, block: first, arrived: BytesMut::new() };
+        let mut reading = RangeReader {
+            name: name.to_owned(),
+            proof,
+            source,
+            range,
+            block: first,
+            arrived: BytesMut::new(),
+        };
         let first = reading.next().await?;
         let rest = stream::try_unfold(reading, |mut reading| async move {
             let piece = reading.next().await?;
@@ -79,7 +85,7 @@ impl Blobs {
     }
 }
 
-impl Reading {
+impl RangeReader {
     /// The requested part of the next block; `None` after the last.
     async fn next(&mut self) -> Result<Option<Bytes>, MemoryError> {
         let start = self.block * BLOCK_BYTES;

@@ -147,9 +147,9 @@ mod tests {
 
     /// A disk with this much free space, which does not shrink.
     #[derive(Debug)]
-    struct Free(u64);
+    struct FixedFreeSpace(u64);
 
-    impl FreeSpace for Free {
+    impl FreeSpace for FixedFreeSpace {
         fn free_bytes(&self, _: &Path) -> Option<u64> {
             Some(self.0)
         }
@@ -157,7 +157,7 @@ mod tests {
 
     fn floor(free: u64) -> DiskFloor {
         let leases = Arc::default();
-        DiskFloor { folder: "/".into(), reserve_bytes: 100, free: Arc::new(Free(free)), leases }
+        DiskFloor { folder: "/".into(), reserve_bytes: 100, free: Arc::new(FixedFreeSpace(free)), leases }
     }
 
     #[test]

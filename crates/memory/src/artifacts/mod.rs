@@ -33,7 +33,7 @@ use crate::shown::shown;
 pub use content::Content;
 pub use disk_floor::{DiskFloor, DiskLease, DiskLeases, FreeSpace, NoDiskSpace, UploadLease};
 pub use hash::BlobHash;
-pub(crate) use room::{Room, Used, used};
+pub(crate) use room::{SpaceUsage, UploadBudget, used};
 pub(crate) use rows::{count, release};
 pub(crate) use store::Blobs;
 pub(crate) use store::is_content;

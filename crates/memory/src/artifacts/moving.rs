@@ -4,7 +4,7 @@ use burrow_model::SpaceId;
 
 use super::content::Content;
 use super::hash::{BlobHash, Proof};
-use super::room::Used;
+use super::room::SpaceUsage;
 use super::store::{Blobs, Body};
 use crate::MemoryError;
 
@@ -36,7 +36,7 @@ impl Blobs {
         bytes: u64,
         body: Body,
     ) -> Result<Vec<u8>, MemoryError> {
-        let mut arriving = self.room().arriving(space, Used::default());
+        let mut arriving = self.room().arriving(space, SpaceUsage::default());
         let incoming = self.receive(NAME, body, &mut arriving).await?;
         if (incoming.proof.hash, incoming.proof.bytes) != (hash, bytes) {
             self.discard(&incoming).await;
@@ -53,6 +53,6 @@ impl Blobs {
 
     /// Whether this many bytes would fit into an empty space.
     pub(crate) fn check_room(&self, space: &SpaceId, bytes: u64) -> Result<(), MemoryError> {
-        self.room().check(space, Used::default(), bytes)
+        self.room().check(space, SpaceUsage::default(), bytes)
     }
 }

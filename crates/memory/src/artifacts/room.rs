@@ -28,7 +28,7 @@ use crate::space::load::unsigned;
 
 /// The size of a space.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Used {
+pub(crate) struct SpaceUsage {
     /// The contents of its artifacts.
     pub(crate) artifacts: u64,
     /// Its file.
@@ -37,7 +37,7 @@ pub(crate) struct Used {
     pub(crate) sandbox_max: Option<u64>,
 }
 
-impl Used {
+impl SpaceUsage {
     /// Refuses `more` bytes that a sandbox may not store.
     pub(crate) fn check_sandbox(&self, more: u64) -> Result<(), MemoryError> {
         let used = self.artifacts.saturating_add(self.file);
@@ -50,31 +50,31 @@ impl Used {
 
 /// The limits and counters of uploads.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct UploadBudget {
     space_bytes_max: u64,
     floor: Option<DiskFloor>,
     /// Bytes of uploads that have no row yet.
     in_flight: Mutex<HashMap<SpaceId, u64>>,
 }
 
-impl Room {
+impl UploadBudget {
     pub(crate) fn new(space_bytes_max: u64, floor: Option<DiskFloor>) -> Arc<Self> {
         Arc::new(Self { space_bytes_max, floor, in_flight: Mutex::default() })
     }
 
     /// Whether `more` bytes would fit now. Reserves nothing.
-    pub(crate) fn check(&self, space: &SpaceId, used: Used, more: u64) -> Result<(), MemoryError> {
+    pub(crate) fn check(&self, space: &SpaceId, used: SpaceUsage, more: u64) -> Result<(), MemoryError> {
         self.quota(used, self.in_flight(space).saturating_add(more))?;
         self.floor.as_ref().map_or(Ok(()), |floor| Ok(floor.check(more)?))
     }
 
     /// Registers a new upload to a space, given what the space uses now.
-    pub(crate) fn arriving(self: &Arc<Self>, space: &SpaceId, used: Used) -> Arriving {
+    pub(crate) fn arriving(self: &Arc<Self>, space: &SpaceId, used: SpaceUsage) -> UploadInProgress {
         let lease = self.floor.as_ref().map(UploadLease::new);
-        Arriving { room: Arc::clone(self), space: space.clone(), used, bytes: 0, lease }
+        UploadInProgress { room: Arc::clone(self), space: space.clone(), used, bytes: 0, lease }
     }
 
-    fn quota(&self, used: Used, in_flight: u64) -> Result<(), MemoryError> {
+    fn quota(&self, used: SpaceUsage, in_flight: u64) -> Result<(), MemoryError> {
         if used.artifacts.saturating_add(in_flight) > self.space_bytes_max {
             return Err(MemoryError::SpaceFull { used: used.artifacts, max: self.space_bytes_max });
         }
@@ -93,16 +93,16 @@ impl Room {
 
 /// An upload in progress. Drop it when its row is committed, or when the upload failed.
 #[derive(Debug)]
-pub(crate) struct Arriving {
-    room: Arc<Room>,
+pub(crate) struct UploadInProgress {
+    room: Arc<UploadBudget>,
     space: SpaceId,
-    used: Used,
+    used: SpaceUsage,
     bytes: u64,
     /// The disk space reserved for it; `None` if contents are not stored on a disk of this host.
     lease: Option<UploadLease>,
 }
 
-impl Arriving {
+impl UploadInProgress {
     /// Counts bytes that have arrived and are about to be written.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), MemoryError> {
         self.bytes += bytes;
@@ -122,12 +122,12 @@ impl Arriving {
     }
 
     /// Whether the complete upload fits, given what is used now.
-    pub(crate) fn settle(&self, used: Used, in_flight: u64) -> Result<(), MemoryError> {
+    pub(crate) fn settle(&self, used: SpaceUsage, in_flight: u64) -> Result<(), MemoryError> {
         self.room.quota(used, in_flight)
     }
 }
 
-impl Drop for Arriving {
+impl Drop for UploadInProgress {
     fn drop(&mut self) {
         let mut all = self.room.lock();
         let left = all.get(&self.space).map_or(0, |in_flight| in_flight.saturating_sub(self.bytes));

@@ -27,7 +27,7 @@ use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::hash::{BLOCK_BYTES, BlobHash, Proof, Prover};
-use super::room::{Arriving, Room};
+use super::room::{UploadBudget, UploadInProgress};
 use crate::MemoryError;
 
 /// Largest content: the limit of one copy request of an S3 store.
@@ -67,22 +67,22 @@ pub fn local_store(folder: &FilePath) -> Result<Arc<dyn ObjectStore>, MemoryErro
 pub(crate) struct Blobs {
     store: Arc<dyn ObjectStore>,
     placing: Arc<RwLock<()>>,
-    room: Arc<Room>,
+    room: Arc<UploadBudget>,
 }
 
 /// Content that was received and is not named yet.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct ReceivedContent {
     pub(crate) proof: Proof,
     location: Path,
 }
 
 impl Blobs {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, room: Arc<Room>) -> Self {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, room: Arc<UploadBudget>) -> Self {
         Self { store, placing: Arc::new(RwLock::new(())), room }
     }
 
-    pub(super) fn room(&self) -> &Arc<Room> {
+    pub(super) fn room(&self) -> &Arc<UploadBudget> {
         &self.room
     }
 
@@ -106,8 +106,8 @@ impl Blobs {
         &self,
         name: &str,
         mut body: Body,
-        arriving: &mut Arriving,
-    ) -> Result<Incoming, MemoryError> {
+        arriving: &mut UploadInProgress,
+    ) -> Result<ReceivedContent, MemoryError> {
         // A random name; its value does not matter.
         let location = Path::from_iter([INCOMING, MemoryId::generate().as_str()]);
         let mut prover = Prover::new();
@@ -116,7 +116,7 @@ impl Blobs {
             let Some(piece) = next(name, &mut body, &mut prover, arriving).await? else {
                 let written = self.store.put(&location, first.freeze().into()).await;
                 written.map_err(|source| MemoryError::Blob { doing: "write to", source })?;
-                return Ok(Incoming { proof: prover.finish(), location });
+                return Ok(ReceivedContent { proof: prover.finish(), location });
             };
             first.extend_from_slice(&piece);
         }
@@ -128,7 +128,7 @@ impl Blobs {
             Ok(()) => {
                 let finished = writer.finish().await;
                 finished.map_err(|source| MemoryError::Blob { doing: "write to", source })?;
-                Ok(Incoming { proof: prover.finish(), location })
+                Ok(ReceivedContent { proof: prover.finish(), location })
             }
             Err(error) => {
                 if let Err(source) = writer.abort().await {
@@ -142,7 +142,7 @@ impl Blobs {
     /// Names content by its hash. It replaces an object with equal content, which repairs a damaged one.
     ///
     /// The caller holds [`Self::placing`] until it has committed the row.
-    pub(crate) async fn place(&self, incoming: &Incoming) -> Result<(), MemoryError> {
+    pub(crate) async fn place(&self, incoming: &ReceivedContent) -> Result<(), MemoryError> {
         let renamed = self.store.rename(&incoming.location, &location_of(incoming.proof.hash)).await;
         renamed.map_err(|source| MemoryError::Blob { doing: "write to", source })
     }
@@ -157,7 +157,7 @@ impl Blobs {
     }
 
     /// Removes content that was not named.
-    pub(crate) async fn discard(&self, incoming: &Incoming) {
+    pub(crate) async fn discard(&self, incoming: &ReceivedContent) {
         if let Err(error) = self.store.delete(&incoming.location).await {
             tracing::warn!(%error, "could not remove a rejected upload; the sweep will remove it");
         }
@@ -184,7 +184,7 @@ async fn next(
     name: &str,
     body: &mut Body,
     prover: &mut Prover,
-    arriving: &mut Arriving,
+    arriving: &mut UploadInProgress,
 ) -> Result<Option<Bytes>, MemoryError> {
     let Some(piece) = body.next().await else { return Ok(None) };
     let piece = piece.map_err(|source| MemoryError::Upload { name: name.to_owned(), source })?;
@@ -204,7 +204,7 @@ async fn pour(
     name: &str,
     body: &mut Body,
     prover: &mut Prover,
-    arriving: &mut Arriving,
+    arriving: &mut UploadInProgress,
     writer: &mut WriteMultipart,
 ) -> Result<(), MemoryError> {
     while let Some(piece) = next(name, body, prover, arriving).await? {

@@ -12,7 +12,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::json;
 
 use super::hash::BLOCK_BYTES;
-use super::room::Used;
+use super::room::SpaceUsage;
 use super::sweep::SWEEP_GRACE_MS;
 use super::*;
 use crate::testing::World;
@@ -438,14 +438,14 @@ async fn an_upload_is_refused_at_the_reserve_of_the_disk() {
     use std::sync::atomic::{AtomicU64, Ordering};
     /// Each query finds 8 MiB less.
     #[derive(Debug)]
-    struct Shrinking(AtomicU64);
+    struct ShrinkingDisk(AtomicU64);
 
-    impl FreeSpace for Shrinking {
+    impl FreeSpace for ShrinkingDisk {
         fn free_bytes(&self, _: &FilePath) -> Option<u64> {
             Some(self.0.fetch_sub(8 << 20, Ordering::Relaxed))
         }
     }
-    let free = Arc::new(Shrinking(AtomicU64::new(u64::MAX)));
+    let free = Arc::new(ShrinkingDisk(AtomicU64::new(u64::MAX)));
     let folder = tempfile::tempdir().unwrap();
     let disk = DiskFloor {
         folder: folder.path().to_owned(),
@@ -478,7 +478,7 @@ async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes
         put(&view, "kept", b"kept").await;
         // One upload was received but not placed, another was placed but not committed.
         let blobs = world.memory.blob_store();
-        let mut arriving = blobs.room().arriving(&view.of().space, Used::default());
+        let mut arriving = blobs.room().arriving(&view.of().space, SpaceUsage::default());
         let received = blobs.receive("x", body(b"received"), &mut arriving).await.unwrap();
         let placed = blobs.receive("x", body(b"placed"), &mut arriving).await.unwrap();
         blobs.place(&placed).await.unwrap();
@@ -564,7 +564,7 @@ async fn only_unreferenced_rows_are_removed() {
     world.clock.advance(COLLECT_GRACE_MS / 2);
     let keep = [KeptReference::Branch(view.of().clone())];
     let young = world.memory.collect(&space, &keep, false).await.unwrap();
-    assert_eq!(young, crate::Collected::default(), "a fork that is not on the list yet is young");
+    assert_eq!(young, crate::CollectReport::default(), "a fork that is not on the list yet is young");
     world.clock.advance(COLLECT_GRACE_MS);
     let counted = world.memory.collect(&space, &keep, true).await.unwrap();
     assert_eq!((counted.rows, counted.branches), (3, 1));
@@ -622,14 +622,14 @@ async fn every_write_is_measured_in_its_transaction() {
 async fn deletes_succeed_on_a_full_disk() {
     use std::sync::atomic::{AtomicU64, Ordering};
     #[derive(Debug)]
-    struct Free(AtomicU64);
+    struct AdjustableFreeSpace(AtomicU64);
 
-    impl FreeSpace for Free {
+    impl FreeSpace for AdjustableFreeSpace {
         fn free_bytes(&self, _: &FilePath) -> Option<u64> {
             Some(self.0.load(Ordering::Relaxed))
         }
     }
-    let free = Arc::new(Free(AtomicU64::new(1 << 40)));
+    let free = Arc::new(AdjustableFreeSpace(AtomicU64::new(1 << 40)));
     let disk =
         DiskFloor { folder: "/".into(), reserve_bytes: 1 << 20, free: free.clone(), leases: Arc::default() };
     let world = World::on(disk.clone()).await;
@@ -643,7 +643,7 @@ async fn deletes_succeed_on_a_full_disk() {
     assert!(matches!(refused, MemoryError::DiskReserve { .. }), "{refused:?}");
     view.kv_delete("key", crate::kv::Expect::Any).await.unwrap().unwrap();
     assert!(view.kv_get("key").await.unwrap().is_none());
-    let forgotten = view.forget(&crate::Which::Ids(vec![entry.id]), false).await.unwrap();
+    let forgotten = view.forget(&crate::EntrySelection::Ids(vec![entry.id]), false).await.unwrap();
     assert_eq!(forgotten.count, 1);
     drop(lease);
 }
@@ -670,7 +670,7 @@ async fn erasing_makes_room_again() {
     }
     assert_eq!(refusals, 3);
     assert!(ids.len() > 20, "{}", ids.len());
-    let erased = view.erase(&crate::Which::Ids(ids), false).await.unwrap();
+    let erased = view.erase(&crate::EntrySelection::Ids(ids), false).await.unwrap();
     assert!(erased.count > 20);
     for n in 5_000..5_005 {
         view.add(vec![note(n)]).await.unwrap();

@@ -4,7 +4,7 @@ use rusqlite::params;
 use serde_json::Value;
 
 use super::hash::Proof;
-use super::room::{Arriving, Used, used};
+use super::room::{SpaceUsage, UploadInProgress, used};
 use super::rows::{NAMES, StoredArtifact, find, head};
 use super::store::Body;
 use super::{ARTIFACTS_MAX, Artifact, NewArtifact, check_name};
@@ -61,17 +61,17 @@ impl View {
     }
 
     /// The last check, because other uploads may have ended meanwhile.
-    async fn settle(&self, arriving: &Arriving) -> Result<(), MemoryError> {
+    async fn settle(&self, arriving: &UploadInProgress) -> Result<(), MemoryError> {
         let in_flight = arriving.in_flight();
         arriving.settle(self.used().await?, in_flight)
     }
 
-    async fn used(&self) -> Result<Used, MemoryError> {
+    async fn used(&self) -> Result<SpaceUsage, MemoryError> {
         let (path, sandbox_max) = (self.shared.slots.path(&self.of.space), self.quota_bytes);
         self.read(move |reader| {
             let artifacts = used(reader.connection())?;
             let file = file_bytes(reader.connection(), &path)?;
-            Ok(Used { artifacts, file, sandbox_max })
+            Ok(SpaceUsage { artifacts, file, sandbox_max })
         })
         .await
     }

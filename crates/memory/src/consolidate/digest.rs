@@ -47,10 +47,10 @@ pub enum SummariseError {
 
 /// The built-in summariser: it selects sentences of the sources.
 #[derive(Clone, Copy, Debug)]
-pub struct Extractive;
+pub struct ExtractiveSummariser;
 
 #[async_trait]
-impl Summariser for Extractive {
+impl Summariser for ExtractiveSummariser {
     async fn summarise(&self, sources: &[Source], characters_max: usize) -> Result<String, SummariseError> {
         Ok(extract(sources, characters_max))
     }

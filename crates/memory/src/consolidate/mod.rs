@@ -22,12 +22,12 @@ mod sentences;
 mod tests;
 mod twins;
 
-pub use digest::{Extractive, Source, SummariseError, Summariser, readable};
+pub use digest::{ExtractiveSummariser, Source, SummariseError, Summariser, readable};
 pub use llm::Chat;
 pub use plan::{Plan, RollUp};
 pub use reach::{KIND_SUMMARY, sources_of};
-pub use run::{ConsolidateOptions, Consolidated};
-pub use twins::Join;
+pub use run::{ConsolidateOptions, ConsolidateReport};
+pub use twins::DuplicateGroup;
 
 /// Which entries may be consolidated, and how.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use burrow_model::MemoryId;
 
 use super::Policy;
-use super::twins::{self, Candidate, Join};
+use super::twins::{self, Candidate, DuplicateGroup};
 use crate::Entry;
 
 /// Kinds that become cold only as duplicates, because they were written to last.
@@ -34,7 +34,7 @@ pub struct RollUp {
 
 #[derive(Clone, Debug, PartialEq, Default, serde::Serialize)]
 pub struct Plan {
-    pub joins: Vec<Join>,
+    pub joins: Vec<DuplicateGroup>,
     pub roll_ups: Vec<RollUp>,
 }
 

@@ -11,7 +11,7 @@ use super::Policy;
 use super::digest::{SENTENCES_CHARACTERS, Source, Summariser, compose, extract};
 use super::plan::{Plan, RollUp, plan};
 use super::reach::KIND_SUMMARY;
-use super::twins::Join;
+use super::twins::DuplicateGroup;
 use crate::entries::{add, embed_now, update};
 use crate::limits::{LINKS_MAX, TEXT_BYTES_MAX};
 use crate::space::marks::Mark;
@@ -34,7 +34,7 @@ pub struct ConsolidateOptions<'a> {
 
 /// The result of a run or a dry run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Consolidated {
+pub struct ConsolidateReport {
     pub examined: u64,
     /// Entries that became cold because another has the same text.
     pub joined: u64,
@@ -54,7 +54,10 @@ pub struct Consolidated {
 
 impl View {
     /// One run of consolidation. If it is interrupted, the next one continues.
-    pub async fn consolidate(&self, options: ConsolidateOptions<'_>) -> Result<Consolidated, MemoryError> {
+    pub async fn consolidate(
+        &self,
+        options: ConsolidateOptions<'_>,
+    ) -> Result<ConsolidateReport, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
@@ -67,7 +70,7 @@ impl View {
             Ok((entries, plan))
         })
         .await?;
-        let mut done = Consolidated {
+        let mut done = ConsolidateReport {
             examined: entries.len() as u64,
             joined: 0,
             rolled_up: 0,
@@ -103,7 +106,7 @@ impl View {
     }
 }
 
-fn count_planned_steps(done: &mut Consolidated) {
+fn count_planned_steps(done: &mut ConsolidateReport) {
     done.joined = done.plan.joins.iter().map(|join| join.gone.len() as u64).sum();
     done.rolled_up = done.plan.roll_ups.len() as u64;
     done.cooled = done.plan.roll_ups.iter().map(|roll_up| roll_up.sources.len() as u64).sum();
@@ -124,7 +127,7 @@ async fn warm(view: &View, entries_max: usize) -> Result<(Vec<Entry>, u64), Memo
 }
 
 /// The kept entry counts the others and cites them; the others become cold.
-async fn carry_out_join(view: &View, join: &Join) -> Result<u64, MemoryError> {
+async fn carry_out_join(view: &View, join: &DuplicateGroup) -> Result<u64, MemoryError> {
     let join = join.clone();
     let keep = match view.get(&join.keep).await {
         // It was forgotten since the plan was made.
@@ -187,7 +190,7 @@ async fn carry_out_roll_up(
     roll_up: &RollUp,
     by_id: &HashMap<&MemoryId, &Entry>,
     summariser: Option<&dyn Summariser>,
-    done: &mut Consolidated,
+    done: &mut ConsolidateReport,
 ) -> Result<(), MemoryError> {
     let entries: Vec<&Entry> = roll_up.sources.iter().filter_map(|id| by_id.get(id).copied()).collect();
     let sources: Vec<Source> = entries

@@ -72,14 +72,14 @@ async fn erasing_an_entry_erases_its_summaries_and_reports_its_copies() {
         .filter(|id| done.summaries.contains(id))
         .collect();
     assert_eq!(summaries.len(), 1, "one summary has its words");
-    let which = crate::Which::Ids(vec![secret.clone()]);
+    let which = crate::EntrySelection::Ids(vec![secret.clone()]);
     let foretold = view.erase(&which, true).await.unwrap();
     assert_eq!((foretold.count, &foretold.ids), (2, &vec![secret]));
     assert_eq!((&foretold.summaries, &foretold.copies), (&summaries, &vec![copy[0].id.clone()]));
     assert_eq!(view.erase(&which, false).await.unwrap(), foretold, "a dry run tells exactly what happens");
     let left = telling(&all(&view, Filter::everything()).await);
     assert_eq!(left, [copy[0].id.clone()], "only the copy it named is left");
-    let rest = view.erase(&crate::Which::Ids(left), false).await.unwrap();
+    let rest = view.erase(&crate::EntrySelection::Ids(left), false).await.unwrap();
     assert_eq!((rest.count, rest.branches), (1, 2), "a fork had a version of its own");
     assert!(telling(&all(&view, Filter::everything()).await).is_empty());
     assert!(telling(&all(&child, Filter::everything()).await).is_empty());
@@ -151,7 +151,7 @@ async fn a_search_reaches_cold_sources_through_their_summary() {
     world.clock.advance(2 * DAY_MS);
     view.consolidate(options(&policy())).await.unwrap();
     assert!(view.get(&id).await.unwrap().cold);
-    let views = [crate::recall::Labelled { label: "own".to_owned(), view: view.clone() }];
+    let views = [crate::recall::LabelledView { label: "own".to_owned(), view: view.clone() }];
     let found =
         crate::recall::search(&views, &crate::recall::Search::new("spare fuse aquarium")).await.unwrap();
     assert_eq!(found.hits.first().map(|hit| &hit.entry.id), Some(&id), "{:?}", found.hits);
@@ -250,10 +250,10 @@ async fn a_branch_consolidates_for_itself_alone() {
 }
 
 #[derive(Debug)]
-struct Fixed(Result<&'static str, ()>);
+struct FixedSummariser(Result<&'static str, ()>);
 
 #[async_trait]
-impl Summariser for Fixed {
+impl Summariser for FixedSummariser {
     async fn summarise(&self, _: &[Source], _: usize) -> Result<String, SummariseError> {
         self.0.map(str::to_owned).map_err(|()| SummariseError::Answer { url: "http://x".to_owned() })
     }
@@ -267,7 +267,7 @@ async fn a_summariser_is_used_and_one_that_fails_is_replaced() {
         talk(&world, &view, "old", 8).await;
         world.clock.advance(2 * DAY_MS);
         let policy = policy();
-        let fixed = Fixed(answer);
+        let fixed = FixedSummariser(answer);
         let done = view
             .consolidate(ConsolidateOptions { summariser: Some(&fixed), ..options(&policy) })
             .await
@@ -312,6 +312,6 @@ impl Summariser for SlowOnce {
         while begun.elapsed() < Duration::from_millis(5) {
             tokio::task::yield_now().await;
         }
-        Extractive.summarise(sources, characters_max).await
+        ExtractiveSummariser.summarise(sources, characters_max).await
     }
 }

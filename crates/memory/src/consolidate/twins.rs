@@ -2,13 +2,13 @@
 //!
 //! Candidates are found by sketches (the smallest hashes of their word pairs: similar texts share one), then compared
 //! fully. Never joined: entries of different users, agents or kinds, and texts with different numbers or
-//! negations (their `Likeness` is 0). The oldest entry of a group is kept.
+//! negations (their likeness is 0). The oldest entry of a group is kept.
 
 use std::collections::HashMap;
 
 use burrow_model::MemoryId;
 
-use crate::context::alike::{Likeness, normal_text};
+use crate::context::alike::{TextFeatures, normal_text};
 
 /// Hashes per text that candidates are found by. Two texts that share 90 % of their pairs have a given one of the
 /// smallest hashes in common with at least that probability; that they share none of eight happens once in a hundred million.
@@ -32,7 +32,7 @@ pub(super) struct Candidate {
 
 /// The entries `gone` duplicate the entry `keep`.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Join {
+pub struct DuplicateGroup {
     pub keep: MemoryId,
     pub gone: Vec<MemoryId>,
     /// The similarity of the least similar one.
@@ -40,12 +40,12 @@ pub struct Join {
 }
 
 /// The joins among candidates. `near` is the least similarity; `None` joins equal texts only.
-pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<Join> {
+pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<DuplicateGroup> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|at| (candidates[*at].at_ms, candidates[*at].id.clone()));
     let mut equal: HashMap<(String, &Realm), usize> = HashMap::new();
     let mut buckets: HashMap<u64, Vec<usize>> = HashMap::new();
-    let mut likenesses: HashMap<usize, Likeness> = HashMap::new();
+    let mut likenesses: HashMap<usize, TextFeatures> = HashMap::new();
     let mut groups: HashMap<usize, (Vec<usize>, f32)> = HashMap::new();
     for at in order {
         let candidate = &candidates[at];
@@ -54,7 +54,7 @@ pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<Join> {
             groups.entry(*first).or_insert((Vec::new(), 1.0)).0.push(at);
             continue;
         }
-        let likeness = Likeness::of(&candidate.text);
+        let likeness = TextFeatures::of(&candidate.text);
         let twin = near.and_then(|near| nearest(candidates, at, &likeness, &buckets, &likenesses, near));
         if let Some((first, share)) = twin {
             let group = groups.entry(first).or_insert((Vec::new(), 1.0));
@@ -76,7 +76,7 @@ pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<Join> {
     joins.sort_by_key(|(keep, _)| (candidates[*keep].at_ms, candidates[*keep].id.clone()));
     joins
         .into_iter()
-        .map(|(keep, (gone, likeness))| Join {
+        .map(|(keep, (gone, likeness))| DuplicateGroup {
             keep: candidates[keep].id.clone(),
             gone: gone.into_iter().map(|at| candidates[at].id.clone()).collect(),
             likeness,
@@ -87,9 +87,9 @@ pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<Join> {
 fn nearest(
     candidates: &[Candidate],
     at: usize,
-    likeness: &Likeness,
+    likeness: &TextFeatures,
     buckets: &HashMap<u64, Vec<usize>>,
-    likenesses: &HashMap<usize, Likeness>,
+    likenesses: &HashMap<usize, TextFeatures>,
     near: f32,
 ) -> Option<(usize, f32)> {
     let mut best: Option<(usize, f32)> = None;
@@ -98,7 +98,7 @@ fn nearest(
             if candidates[*other].realm != candidates[at].realm {
                 continue;
             }
-            let share = likenesses.get(other).map_or(0.0, |other| other.with(likeness));
+            let share = likenesses.get(other).map_or(0.0, |other| other.likeness_to(likeness));
             if share >= near && best.is_none_or(|(_, best)| share > best) {
                 best = Some((*other, share));
             }
@@ -169,7 +169,7 @@ mod tests {
             let keep = all.iter().find(|c| c.id == join.keep).unwrap();
             for gone in &join.gone {
                 let gone = all.iter().find(|c| c.id == *gone).unwrap();
-                assert!(Likeness::of(&keep.text).with(&Likeness::of(&gone.text)) >= 0.8);
+                assert!(TextFeatures::of(&keep.text).likeness_to(&TextFeatures::of(&gone.text)) >= 0.8);
             }
         }
     }

@@ -5,7 +5,7 @@
 
 /// The features of a text that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Likeness {
+pub(crate) struct TextFeatures {
     /// Hashes of pairs of adjacent words, deduplicated and sorted; of single words for very short texts.
     pairs: Vec<u64>,
     /// All words that contain a digit, sorted.
@@ -19,7 +19,7 @@ const NEGATIONS: &[&str] = &[
     "unable", "failed", "fails", "disabled", "off", "false", "stopped", "removed", "deleted",
 ];
 
-impl Likeness {
+impl TextFeatures {
     pub(crate) fn of(text: &str) -> Self {
         let lower = text.to_lowercase();
         let mut words: Vec<&str> = Vec::new();
@@ -43,7 +43,7 @@ impl Likeness {
     }
 
     /// 0 for nothing in common, 1 for the same words in the same order. Different numbers or negations: 0.
-    pub(crate) fn with(&self, other: &Self) -> f32 {
+    pub(crate) fn likeness_to(&self, other: &Self) -> f32 {
         if self.numbers != other.numbers || self.negations != other.negations {
             return 0.0;
         }
@@ -106,7 +106,7 @@ mod tests {
 
     #[track_caller]
     fn likeness(a: &str, b: &str) -> f32 {
-        Likeness::of(a).with(&Likeness::of(b))
+        TextFeatures::of(a).likeness_to(&TextFeatures::of(b))
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::alike::normal_text;
-use super::block::{Built, Item, Section, build};
+use super::block::{BuiltBlock, Item, Section, build};
 use super::dates::{iso_minute, relative};
 use super::{BUDGET_TOKENS_MAX, BUDGET_TOKENS_MIN, fence, recent_work};
 use crate::consolidate::readable;
-use crate::recall::{ArmReport, Hit, Labelled, Search, search};
+use crate::recall::{ArmReport, Hit, LabelledView, Search, search};
 use crate::remember::Message;
 use crate::{Entry, Filter, MemoryError, MemoryId};
 
@@ -57,7 +57,7 @@ pub struct Context {
 }
 
 /// The block for a prompt.
-pub async fn context(views: &[Labelled], request: &ContextRequest) -> Result<Context, MemoryError> {
+pub async fn context(views: &[LabelledView], request: &ContextRequest) -> Result<Context, MemoryError> {
     let budget = request.budget_tokens;
     if !(BUDGET_TOKENS_MIN..=BUDGET_TOKENS_MAX).contains(&budget) {
         let why = format!("it is {budget}, and must be from {BUDGET_TOKENS_MIN} to {BUDGET_TOKENS_MAX}");
@@ -91,8 +91,8 @@ pub async fn context(views: &[Labelled], request: &ContextRequest) -> Result<Con
     Ok(answer(build(&[section], &terms, budget), found.arms))
 }
 
-fn answer(built: Built, arms: Vec<ArmReport>) -> Context {
-    let Built { text, used_tokens, ids, truncated } = built;
+fn answer(built: BuiltBlock, arms: Vec<ArmReport>) -> Context {
+    let BuiltBlock { text, used_tokens, ids, truncated } = built;
     Context { text, used_tokens, ids, arms, truncated }
 }
 
@@ -133,7 +133,7 @@ fn terms(question: &str) -> Vec<String> {
 }
 
 async fn items(
-    views: &[Labelled],
+    views: &[LabelledView],
     hits: &[&Hit],
     budget: usize,
     said: &HashSet<String>,
@@ -161,7 +161,7 @@ async fn items(
 
 /// The entries right before and after it in the same session.
 async fn neighbours(
-    labelled: &Labelled,
+    labelled: &LabelledView,
     id: &MemoryId,
 ) -> Result<(Option<Entry>, Option<Entry>), MemoryError> {
     let id = id.clone();

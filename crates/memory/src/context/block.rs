@@ -2,7 +2,7 @@
 
 use burrow_model::MemoryId;
 
-use super::alike::Likeness;
+use super::alike::TextFeatures;
 use super::fence::{self, TAG};
 use super::tokens::{estimate, head};
 
@@ -38,7 +38,7 @@ pub(super) struct Section {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Built {
+pub(super) struct BuiltBlock {
     pub(super) text: String,
     pub(super) used_tokens: usize,
     pub(super) ids: Vec<MemoryId>,
@@ -47,7 +47,7 @@ pub(super) struct Built {
 }
 
 /// The block; empty if nothing is to be shown or nothing fits.
-pub(super) fn build(sections: &[Section], terms: &[String], budget_tokens: usize) -> Built {
+pub(super) fn build(sections: &[Section], terms: &[String], budget_tokens: usize) -> BuiltBlock {
     let texts = sections.iter().flat_map(|section| &section.items).map(|item| item.text.as_str());
     let nonce = fence::nonce(texts);
     let (open, close) = (format!("<{TAG}-{nonce}>\n{NOTICE}"), format!("\n</{TAG}-{nonce}>"));
@@ -63,20 +63,25 @@ pub(super) fn build(sections: &[Section], terms: &[String], budget_tokens: usize
         builder.section(section, terms);
     }
     if builder.ids.is_empty() {
-        return Built { text: String::new(), used_tokens: 0, ids: Vec::new(), truncated: builder.truncated };
+        return BuiltBlock {
+            text: String::new(),
+            used_tokens: 0,
+            ids: Vec::new(),
+            truncated: builder.truncated,
+        };
     }
     let text = format!("{open}{}{close}", builder.body);
     let used_tokens = estimate(&text);
     // Parts that are separated by line breaks never take more tokens together than separately.
     debug_assert!(used_tokens <= budget_tokens, "{used_tokens} of {budget_tokens}");
-    Built { text, used_tokens, ids: builder.ids, truncated: builder.truncated }
+    BuiltBlock { text, used_tokens, ids: builder.ids, truncated: builder.truncated }
 }
 
 struct Builder {
     body: String,
     left: usize,
     ids: Vec<MemoryId>,
-    shown: Vec<Likeness>,
+    shown: Vec<TextFeatures>,
     truncated: bool,
 }
 
@@ -91,8 +96,8 @@ impl Builder {
             if self.ids.contains(&item.id) {
                 continue;
             }
-            let likeness = Likeness::of(&item.text);
-            if self.shown.iter().any(|shown| shown.with(&likeness) >= ALIKE_MIN) {
+            let likeness = TextFeatures::of(&item.text);
+            if self.shown.iter().any(|shown| shown.likeness_to(&likeness) >= ALIKE_MIN) {
                 continue;
             }
             let last = at + 1 == section.items.len();

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::ask::{ContextRequest, item};
 use super::block::Section;
-use crate::recall::Labelled;
+use crate::recall::LabelledView;
 use crate::{Condition, Entry, Filter, MemoryError, Op, PageRequest};
 
 /// Entries shown of the last session; the budget limits them further.
@@ -25,7 +25,7 @@ const MARKED_KINDS: &[&str] =
     &["error", "note", "decision", "observation", "plan", "issue", "question", "fact"];
 
 pub(super) async fn sections(
-    views: &[Labelled],
+    views: &[LabelledView],
     request: &ContextRequest,
 ) -> Result<Vec<Section>, MemoryError> {
     let mut session = Vec::new();
@@ -49,7 +49,7 @@ pub(super) async fn sections(
 }
 
 /// The entries of the last session, newest first, preceded by its summary.
-async fn last_session(labelled: &Labelled, request: &ContextRequest) -> Result<Vec<Entry>, MemoryError> {
+async fn last_session(labelled: &LabelledView, request: &ContextRequest) -> Result<Vec<Entry>, MemoryError> {
     let view = &labelled.view;
     let wanted = request.session.clone().or_else(|| request.filter.session.clone());
     let session = match wanted {
@@ -66,7 +66,7 @@ async fn last_session(labelled: &Labelled, request: &ContextRequest) -> Result<V
     Ok(entries)
 }
 
-async fn open_work(labelled: &Labelled, request: &ContextRequest) -> Result<Vec<Entry>, MemoryError> {
+async fn open_work(labelled: &LabelledView, request: &ContextRequest) -> Result<Vec<Entry>, MemoryError> {
     let open = |op: Op, value: bool| Condition { path: "open".to_owned(), op, value: json!(value) };
     let kinds = |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect::<Vec<_>>();
     let by_kind =
@@ -95,7 +95,7 @@ fn is_done(entry: &Entry) -> bool {
 }
 
 async fn failures(
-    labelled: &Labelled,
+    labelled: &LabelledView,
     request: &ContextRequest,
     now_ms: u64,
 ) -> Result<Vec<Entry>, MemoryError> {

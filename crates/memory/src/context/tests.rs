@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::recall::Labelled;
+use crate::recall::LabelledView;
 use crate::remember::Message;
 use crate::testing::{START_MS, World};
 use crate::{Filter, NewEntry, View};
@@ -18,8 +18,8 @@ fn request(query: Option<&str>) -> ContextRequest {
     }
 }
 
-fn of(view: &View) -> Vec<Labelled> {
-    vec![Labelled { label: "own".to_owned(), view: view.clone() }]
+fn of(view: &View) -> Vec<LabelledView> {
+    vec![LabelledView { label: "own".to_owned(), view: view.clone() }]
 }
 
 async fn add(view: &View, entry: NewEntry) -> crate::MemoryId {

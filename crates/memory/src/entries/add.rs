@@ -5,8 +5,8 @@ use std::sync::Arc;
 use burrow_model::MemoryId;
 use rusqlite::OptionalExtension;
 
-use super::put::{Put, put};
-use super::types::{Added, NewEntry};
+use super::put::{VersionToWrite, put};
+use super::types::{AddResult, NewEntry};
 use super::valid;
 use crate::embed::{self, Embedder, ModelId};
 use crate::limits::BATCH_MAX;
@@ -24,7 +24,7 @@ const TWINS_LOOKED_AT: u32 = 64;
 
 impl View {
     /// Adds entries, all or none. If a key was used before, the existing entry is left unchanged.
-    pub async fn add(&self, new: Vec<NewEntry>) -> Result<Vec<Added>, MemoryError> {
+    pub async fn add(&self, new: Vec<NewEntry>) -> Result<Vec<AddResult>, MemoryError> {
         if new.len() > BATCH_MAX {
             let why = format!("it has {} entries, the limit is {BATCH_MAX}", new.len());
             return Err(MemoryError::invalid("the batch", why));
@@ -69,7 +69,7 @@ impl View {
         &self,
         entry: NewEntry,
         once: Option<String>,
-    ) -> Result<Option<Added>, MemoryError> {
+    ) -> Result<Option<AddResult>, MemoryError> {
         valid::check(&entry)?;
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
@@ -139,7 +139,7 @@ pub(crate) fn add(
     id: &MemoryId,
     entry: &NewEntry,
     vector: Option<(&ModelId, &[f32])>,
-) -> Result<Added, MemoryError> {
+) -> Result<AddResult, MemoryError> {
     if let Some(key) = &entry.key
         && let Some(existing) = by_key(writer, key)?
     {
@@ -151,12 +151,13 @@ pub(crate) fn add(
         }
     }
     let duplicate_of = twin(writer, &entry.text)?;
-    let placed = put(writer, Put { id, entity: None, version: 1, count: 1, content: entry, vector })?;
+    let placed =
+        put(writer, VersionToWrite { id, entity: None, version: 1, count: 1, content: entry, vector })?;
     if let Some(key) = &entry.key {
         let entity = placed.row.number();
         remember_key(writer, key, placed.seq, entity)?;
     }
-    Ok(Added { id: id.clone(), seq: placed.seq, duplicate_of, existed: false })
+    Ok(AddResult { id: id.clone(), seq: placed.seq, duplicate_of, existed: false })
 }
 
 pub(crate) fn remember_key(writer: &Writer<'_>, key: &str, seq: u64, entity: u32) -> Result<(), MemoryError> {
@@ -169,7 +170,7 @@ pub(crate) fn remember_key(writer: &Writer<'_>, key: &str, seq: u64, entity: u32
 }
 
 /// The entry that a key refers to on this branch. Sibling branches have separate keys.
-pub(crate) fn by_key(writer: &Writer<'_>, key: &str) -> Result<Option<Added>, MemoryError> {
+pub(crate) fn by_key(writer: &Writer<'_>, key: &str) -> Result<Option<AddResult>, MemoryError> {
     let mut statement = writer.connection().prepare_cached(
         "SELECT i.id, k.seq FROM keys k JOIN ids i ON i.entity = k.entity
          WHERE k.key = ? AND sees(k.branch, k.seq) ORDER BY k.seq DESC LIMIT 1",
@@ -179,7 +180,7 @@ pub(crate) fn by_key(writer: &Writer<'_>, key: &str) -> Result<Option<Added>, Me
     let damaged = |error: burrow_model::IdError| crate::space::load::damaged(error.to_string());
     found
         .map(|(id, seq)| {
-            Ok(Added { id: id.parse().map_err(damaged)?, seq, duplicate_of: None, existed: true })
+            Ok(AddResult { id: id.parse().map_err(damaged)?, seq, duplicate_of: None, existed: true })
         })
         .transpose()
 }

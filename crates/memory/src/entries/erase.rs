@@ -10,7 +10,7 @@ use burrow_model::MemoryId;
 use rusqlite::OptionalExtension;
 
 use super::forget::{check_count, older};
-use super::types::{Erased, Which};
+use super::types::{EntrySelection, EraseReport};
 use crate::consolidate::KIND_SUMMARY;
 use crate::limits::FORGOTTEN_SHOWN_MAX;
 use crate::space::arena::{Arena, ERASED, Row};
@@ -31,7 +31,7 @@ const TRUNCATION_PAUSE: std::time::Duration = std::time::Duration::from_millis(1
 impl View {
     /// Erases entries everywhere, and the summaries of them, which repeat their words. Returns when no content
     /// is left in the file and its journal.
-    pub async fn erase(&self, what: &Which, dry_run: bool) -> Result<Erased, MemoryError> {
+    pub async fn erase(&self, what: &EntrySelection, dry_run: bool) -> Result<EraseReport, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
@@ -67,13 +67,16 @@ impl View {
 }
 
 /// Everything to erase, and the report about it.
-fn entries_to_erase(reader: &Reader<'_>, which: &Which) -> Result<(Vec<u32>, Erased), MemoryError> {
+fn entries_to_erase(
+    reader: &Reader<'_>,
+    which: &EntrySelection,
+) -> Result<(Vec<u32>, EraseReport), MemoryError> {
     let selected = selected(reader, which)?;
     let mut entities: BTreeSet<u32> = selected.iter().map(|(entity, _)| *entity).collect();
     let summaries = summaries_of(reader, &mut entities)?;
     let all: Vec<u32> = entities.iter().copied().collect();
     let shown = |ids: Vec<MemoryId>| ids.into_iter().take(FORGOTTEN_SHOWN_MAX).collect();
-    let erased = Erased {
+    let erased = EraseReport {
         count: all.len() as u64,
         ids: shown(selected.into_iter().map(|(_, id)| id).collect()),
         summaries: shown(summaries),
@@ -179,10 +182,10 @@ fn branches_of(reader: &Reader<'_>, entities: &BTreeSet<u32>) -> u64 {
 }
 
 /// The selected entities, in any version, on any branch, forgotten or not.
-fn selected(reader: &Reader<'_>, which: &Which) -> Result<Vec<(u32, MemoryId)>, MemoryError> {
+fn selected(reader: &Reader<'_>, which: &EntrySelection) -> Result<Vec<(u32, MemoryId)>, MemoryError> {
     let arena = &reader.visibility.arena;
     let mut entities: Vec<u32> = match which {
-        Which::Ids(ids) => {
+        EntrySelection::Ids(ids) => {
             check_count(ids)?;
             let mut entities = Vec::new();
             for id in ids {
@@ -190,8 +193,8 @@ fn selected(reader: &Reader<'_>, which: &Which) -> Result<Vec<(u32, MemoryId)>, 
             }
             entities
         }
-        Which::Filter(filter) => matching(reader, filter)?,
-        Which::OlderThanMs(age_ms) => matching(reader, &older(reader, *age_ms))?,
+        EntrySelection::Filter(filter) => matching(reader, filter)?,
+        EntrySelection::OlderThanMs(age_ms) => matching(reader, &older(reader, *age_ms))?,
     };
     entities.sort_unstable();
     entities.dedup();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::filter::Filter;
-use super::put::{Put, put};
+use super::put::{VersionToWrite, put};
 use super::types::Entry;
 use super::update::content_of;
 use super::{embed_now, valid};
@@ -37,7 +37,7 @@ pub enum ExportLine {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Imported {
+pub struct ImportReport {
     pub added: u64,
     /// Newer versions of existing entries.
     pub updated: u64,
@@ -80,7 +80,7 @@ impl View {
     }
 
     /// Imports exported lines, at most 1000 at a time. An existing entry is changed only if the line is newer.
-    pub async fn import(&self, lines: Vec<ExportLine>) -> Result<Imported, MemoryError> {
+    pub async fn import(&self, lines: Vec<ExportLine>) -> Result<ImportReport, MemoryError> {
         if lines.len() > BATCH_MAX {
             let why = format!("it has {} lines, the limit is {BATCH_MAX}", lines.len());
             return Err(MemoryError::invalid("the batch", why));
@@ -110,7 +110,7 @@ impl View {
             embed_now(embedder, bytes, move |each| texts.iter().for_each(|entry| each(&entry.text))).await;
         let imported = self
             .write_weighed(entries.len(), move |writer| {
-                let mut imported = Imported::default();
+                let mut imported = ImportReport::default();
                 for (at, entry) in entries.iter().enumerate() {
                     let vector = vectors.as_ref().map(|vectors| (&model, vectors[at].as_slice()));
                     import(writer, entry, vector, &mut imported)?;
@@ -140,7 +140,7 @@ fn import(
     writer: &mut Writer<'_>,
     entry: &Entry,
     vector: Option<(&ModelId, &[f32])>,
-    imported: &mut Imported,
+    imported: &mut ImportReport,
 ) -> Result<(), MemoryError> {
     let entity = writer.entity(&entry.id)?;
     if let Some(entity) = entity
@@ -164,7 +164,7 @@ fn import(
     let content = content_of(entry.clone());
     let placed = put(
         writer,
-        Put {
+        VersionToWrite {
             id: &entry.id,
             entity,
             version: entry.version.max(1),

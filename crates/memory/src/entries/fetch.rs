@@ -160,7 +160,7 @@ impl Reader<'_> {
             && let Some((chunk, slot)) = self.visibility.arena.place(row)
         {
             let (seq, branch) = (chunk.seq[slot], chunk.branch[slot]);
-            seen.push(crate::space::marks::Marked { seq, branch, mark: Mark::Version(row) });
+            seen.push(crate::space::marks::PlacedMark { seq, branch, mark: Mark::Version(row) });
         }
         let mut versions = Vec::with_capacity(seen.len());
         for marked in seen {

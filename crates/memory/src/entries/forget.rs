@@ -3,7 +3,7 @@
 use burrow_model::MemoryId;
 
 use super::filter::Filter;
-use super::types::{Forgotten, Which};
+use super::types::{EntrySelection, ForgetReport};
 use crate::limits::{FORGOTTEN_SHOWN_MAX, IDS_MAX};
 use crate::space::arena::Row;
 use crate::space::marks::Mark;
@@ -15,7 +15,7 @@ const FORGOTTEN_AT_ONCE: usize = 5000;
 
 impl View {
     /// Hides entries from this branch from now on.
-    pub async fn forget(&self, what: &Which, dry_run: bool) -> Result<Forgotten, MemoryError> {
+    pub async fn forget(&self, what: &EntrySelection, dry_run: bool) -> Result<ForgetReport, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
@@ -28,14 +28,14 @@ impl View {
                 count += self.mark(part, Mark::Forgotten).await?;
             }
         }
-        Ok(Forgotten { count, ids: ids.into_iter().take(FORGOTTEN_SHOWN_MAX).collect() })
+        Ok(ForgetReport { count, ids: ids.into_iter().take(FORGOTTEN_SHOWN_MAX).collect() })
     }
 }
 
 /// The selected visible entries.
-fn selected(reader: &Reader<'_>, which: &Which) -> Result<Vec<MemoryId>, MemoryError> {
+fn selected(reader: &Reader<'_>, which: &EntrySelection) -> Result<Vec<MemoryId>, MemoryError> {
     let rows: Vec<Row> = match which {
-        Which::Ids(ids) => {
+        EntrySelection::Ids(ids) => {
             check_count(ids)?;
             let mut rows = Vec::new();
             for id in ids {
@@ -45,11 +45,11 @@ fn selected(reader: &Reader<'_>, which: &Which) -> Result<Vec<MemoryId>, MemoryE
             rows.dedup();
             rows
         }
-        Which::Filter(filter) => {
+        EntrySelection::Filter(filter) => {
             let sieve = reader.filter(filter)?;
             reader.rows().filter(|row| sieve.admits(*row)).collect()
         }
-        Which::OlderThanMs(age_ms) => {
+        EntrySelection::OlderThanMs(age_ms) => {
             let filter = older(reader, *age_ms);
             let sieve = reader.filter(&filter)?;
             reader.rows().filter(|row| sieve.admits(*row)).collect()

@@ -17,14 +17,14 @@ pub(crate) mod valid;
 
 pub(crate) use add::{add, by_key, embed_now, remember_key, twin};
 pub use export::EXPORT_VERSION;
-pub use export::{ExportLine, Imported};
+pub use export::{ExportLine, ImportReport};
 pub(crate) use fetch::fetch;
 pub use filter::{Condition, Filter, Op};
 pub(crate) use list::RecentSession;
 pub use list::SESSION_GAP_MS;
 pub use sieve::Sieve;
 pub use types::{
-    Added, Entry, EntryChange, Erased, Forgotten, IMPORTANCE_USUAL, KIND_NOTE, NewEntry, SessionInfo, Stats,
-    VectorStats, Version, VersionKind, Which,
+    AddResult, Entry, EntryChange, EntrySelection, EraseReport, ForgetReport, IMPORTANCE_USUAL, KIND_NOTE,
+    NewEntry, SessionInfo, Stats, VectorStats, Version, VersionKind,
 };
 pub(crate) use update::{content_of, unpacked, update};

@@ -15,7 +15,7 @@ use crate::space::{WordNo, signs};
 
 /// A version to write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Put<'a> {
+pub(crate) struct VersionToWrite<'a> {
     pub(crate) id: &'a MemoryId,
     /// The entry that it is a version of; `None` for a new entry.
     pub(crate) entity: Option<u32>,
@@ -33,7 +33,7 @@ pub(crate) struct WrittenRow {
     pub(crate) seq: u64,
 }
 
-pub(crate) fn put(writer: &mut Writer<'_>, put: Put<'_>) -> Result<WrittenRow, MemoryError> {
+pub(crate) fn put(writer: &mut Writer<'_>, put: VersionToWrite<'_>) -> Result<WrittenRow, MemoryError> {
     let content = put.content;
     let row = writer.next_row();
     if u64::from(row) > ENTRIES_MAX {
@@ -96,7 +96,7 @@ impl Words {
     }
 }
 
-fn columns(writer: &mut Writer<'_>, put: &Put<'_>, row: &ArenaRow) -> Result<(), MemoryError> {
+fn columns(writer: &mut Writer<'_>, put: &VersionToWrite<'_>, row: &ArenaRow) -> Result<(), MemoryError> {
     let model = match put.vector {
         Some((model, _)) => Some(writer.model(model)?),
         None => None,
@@ -131,7 +131,7 @@ fn columns(writer: &mut Writer<'_>, put: &Put<'_>, row: &ArenaRow) -> Result<(),
     Ok(())
 }
 
-fn text(writer: &mut Writer<'_>, put: &Put<'_>, row: &ArenaRow) -> Result<(), MemoryError> {
+fn text(writer: &mut Writer<'_>, put: &VersionToWrite<'_>, row: &ArenaRow) -> Result<(), MemoryError> {
     let content = put.content;
     let stored = StoredLists::of(content)?;
     let sum = stored.sum(&ChecksumInput {

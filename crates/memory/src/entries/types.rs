@@ -61,7 +61,7 @@ impl NewEntry {
 
 /// The result for one [`NewEntry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Added {
+pub struct AddResult {
     pub id: MemoryId,
     pub seq: u64,
     /// An existing entry with exactly the same text. Both are kept.
@@ -165,7 +165,7 @@ pub enum VersionKind {
 
 /// Selects entries.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Which {
+pub enum EntrySelection {
     Ids(Vec<MemoryId>),
     Filter(crate::Filter),
     /// Entries that happened longer ago than this many milliseconds.
@@ -173,7 +173,7 @@ pub enum Which {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forgotten {
+pub struct ForgetReport {
     pub count: u64,
     /// The first thousand ids.
     pub ids: Vec<MemoryId>,
@@ -181,7 +181,7 @@ pub struct Forgotten {
 
 /// The result of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Erased {
+pub struct EraseReport {
     /// The number of erased entries, including summaries.
     pub count: u64,
     /// The first thousand ids of the selected entries.

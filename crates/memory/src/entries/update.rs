@@ -6,7 +6,7 @@ use burrow_model::MemoryId;
 use rusqlite::OptionalExtension;
 
 use super::fetch::fetch;
-use super::put::{Put, put};
+use super::put::{VersionToWrite, put};
 use super::types::{Entry, EntryChange, NewEntry};
 use super::{embed_now, valid};
 use crate::embed::ModelId;
@@ -117,7 +117,10 @@ pub(crate) fn update(
     let kept = if change.text.is_none() { unpacked(writer, current.row, model)? } else { None };
     let vector = vector.or(kept.as_deref()).map(|vector| (model, vector));
     let version = current.version + 1;
-    put(writer, Put { id, entity: Some(current.entity), version, count, content: &content, vector })?;
+    put(
+        writer,
+        VersionToWrite { id, entity: Some(current.entity), version, count, content: &content, vector },
+    )?;
     Ok(())
 }
 

@@ -87,7 +87,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 #[derive(Clone, Debug)]
-struct Written {
+struct WrittenValue {
     seq: u64,
     key: String,
     value: Option<i64>,
@@ -97,7 +97,7 @@ struct Written {
 #[derive(Debug, Default)]
 struct Model {
     /// The writes that each branch sees, including those of its ancestors.
-    branches: Vec<Vec<Written>>,
+    branches: Vec<Vec<WrittenValue>>,
     /// The time of each sequence number.
     times: BTreeMap<u64, u64>,
 }
@@ -115,7 +115,7 @@ impl Model {
         state
     }
 
-    fn newest(&self, branch: usize, key: &str, now_ms: u64) -> Option<Written> {
+    fn newest(&self, branch: usize, key: &str, now_ms: u64) -> Option<WrittenValue> {
         let newest = self.branches[branch].iter().rev().find(|written| written.key == key)?;
         let lives = newest.value.is_some() && newest.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms);
         lives.then(|| newest.clone())
@@ -123,7 +123,7 @@ impl Model {
 
     fn write(&mut self, branch: usize, item: &KvItem) {
         self.times.insert(item.version, item.updated_ms);
-        self.branches[branch].push(Written {
+        self.branches[branch].push(WrittenValue {
             seq: item.version,
             key: item.key.clone(),
             value: item.value.as_i64(),
@@ -195,7 +195,7 @@ impl Run {
             self.model.times.insert(newest.version, newest.at_ms);
             if self.model.branches[branch].iter().all(|written| written.seq != newest.version) {
                 let gone =
-                    Written { seq: newest.version, key: key.to_owned(), value: None, expires_ms: None };
+                    WrittenValue { seq: newest.version, key: key.to_owned(), value: None, expires_ms: None };
                 self.model.branches[branch].push(gone);
             }
         }

@@ -61,7 +61,7 @@ struct WatchPosition {
 }
 
 /// The result of reading the log.
-struct Stretch {
+struct WatchBatch {
     events: Vec<KvEvent>,
     upto: WatchPosition,
     /// There may be more changes already.
@@ -148,7 +148,7 @@ fn look(
     prefix: &str,
     from: WatchPosition,
     now_ms: u64,
-) -> Result<Stretch, MemoryError> {
+) -> Result<WatchBatch, MemoryError> {
     // Changes committed after the chain was built are left for the next read; their commit wakes the watcher.
     let cut = chain.cut();
     let mut statement = connection.prepare_cached(
@@ -156,7 +156,7 @@ fn look(
          WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3",
     )?;
     let mut rows = statement.query(params![integer(from.seq), integer(cut), integer(CHANGES_MAX as u64)])?;
-    let mut stretch = Stretch { events: Vec::new(), upto: from, more: false, next_ms: None };
+    let mut stretch = WatchBatch { events: Vec::new(), upto: from, more: false, next_ms: None };
     let mut count = 0;
     while let Some(row) = rows.next()? {
         let change = Change::read(row)?;
@@ -182,7 +182,7 @@ fn read_expired(
     chain: &Chain,
     prefix: &str,
     now_ms: u64,
-    stretch: &mut Stretch,
+    stretch: &mut WatchBatch,
 ) -> Result<(), MemoryError> {
     let (cut, links) = (chain.cut(), links(chain));
     let mut statement = connection.prepare_cached(

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::incoming::{Incoming, IncomingEntry, ParentEntries, realm_of};
+use super::incoming::{IncomingChanges, IncomingEntry, ParentEntries, realm_of};
 use super::merged::{ContradictionKind, MergeReport, Side};
-use super::open::{Decisions, Thing};
+use super::open::{ContradictedKind, Decisions};
 use super::options::{EntryPolicy, MergeOptions};
 use crate::context::alike::normal_text;
 use crate::embed::ModelId;
-use crate::entries::put::{Put, put};
+use crate::entries::put::{VersionToWrite, put};
 use crate::entries::{by_key, content_of, fetch, remember_key, twin, unpacked};
 use crate::limits::LINKS_MAX;
 use crate::space::load::integer;
@@ -28,13 +28,13 @@ pub(super) struct MergeContext<'a> {
 
 pub(super) fn bring(
     writer: &mut Writer<'_>,
-    incoming: &Incoming,
+    incoming: &IncomingChanges,
     with: MergeContext<'_>,
     merged: &mut MergeReport,
     decisions: &mut Decisions,
 ) -> Result<Vec<(MemoryId, MemoryId)>, MemoryError> {
     let MergeContext { model, vectors, ours, options } = with;
-    let mut bringer = Bringer {
+    let mut merger = EntryMerger {
         writer,
         incoming,
         model,
@@ -46,15 +46,15 @@ pub(super) fn bring(
         joined: Vec::new(),
     };
     for (at, entry) in incoming.entries.iter().enumerate() {
-        bringer.one(entry, vectors.map(|vectors| vectors[at].as_slice()))?;
+        merger.one(entry, vectors.map(|vectors| vectors[at].as_slice()))?;
     }
-    bringer.reopen_pairs()?;
-    Ok(bringer.joined)
+    merger.reopen_pairs()?;
+    Ok(merger.joined)
 }
 
-pub(super) struct Bringer<'a, 'w> {
+pub(super) struct EntryMerger<'a, 'w> {
     pub(super) writer: &'a mut Writer<'w>,
-    pub(super) incoming: &'a Incoming,
+    pub(super) incoming: &'a IncomingChanges,
     pub(super) model: &'a ModelId,
     pub(super) ours: &'a ParentEntries,
     pub(super) policy: Option<EntryPolicy>,
@@ -71,7 +71,7 @@ pub(super) struct LocalEntry {
     pub(super) entry: Entry,
 }
 
-impl Bringer<'_, '_> {
+impl EntryMerger<'_, '_> {
     fn one(&mut self, theirs: &IncomingEntry, vector: Option<&[f32]>) -> Result<(), MemoryError> {
         let id = self.joins.get(&theirs.id).unwrap_or(&theirs.id).clone();
         let here = self.here(&id)?;
@@ -83,7 +83,7 @@ impl Bringer<'_, '_> {
             (None, None, Some(_)) => Ok(()),
             (None, Some(base), Some(here)) => self.forget(theirs, &id, base, here),
             (Some(now), base, Some(here)) if same(now, &here.entry) => {
-                self.decisions.note(Thing::Entry, theirs.id.as_str(), true);
+                self.decisions.note(ContradictedKind::Entry, theirs.id.as_str(), true);
                 self.merged.joined += u64::from(base.is_none());
                 self.repeat(&here, if base.is_none() { 0 } else { theirs.repeated })
             }
@@ -140,7 +140,7 @@ impl Bringer<'_, '_> {
             (Some(_), None) | (None, Some(_)) => false,
         };
         if agree {
-            self.decisions.note(Thing::Entry, theirs.id.as_str(), true);
+            self.decisions.note(ContradictedKind::Entry, theirs.id.as_str(), true);
             return Ok(());
         }
         self.contest(theirs, id, theirs.now.as_ref(), here, vector)
@@ -180,7 +180,7 @@ impl Bringer<'_, '_> {
                 Side::Both
             }
         };
-        self.decisions.note(Thing::Entry, theirs.id.as_str(), self.policy.is_some());
+        self.decisions.note(ContradictedKind::Entry, theirs.id.as_str(), self.policy.is_some());
         let text = |entry: Option<&Entry>| entry.map_or(String::new(), |entry| entry.text.clone());
         let ours = text(here.as_ref().map(|here| &here.entry));
         self.merged.contradict(kind, id.as_str(), &ours, &text(now), kept);
@@ -222,7 +222,8 @@ impl Bringer<'_, '_> {
         let kept = self.vector_of(theirs, vector.is_none())?;
         let vector = vector.or(kept.as_deref()).map(|vector| (self.model, vector));
         let id = MemoryId::generate();
-        let new = Put { id: &id, entity: None, version: 1, count: now.count, content: &content, vector };
+        let new =
+            VersionToWrite { id: &id, entity: None, version: 1, count: now.count, content: &content, vector };
         put(self.writer, new)?;
         self.merged.added += 1;
         Ok(())
@@ -292,7 +293,7 @@ impl Bringer<'_, '_> {
         let content = self.content(now);
         let kept = self.vector_of(theirs, vector.is_none())?;
         let vector = vector.or(kept.as_deref()).map(|vector| (self.model, vector));
-        put(self.writer, Put { id: &id, entity, version, count, content: &content, vector })
+        put(self.writer, VersionToWrite { id: &id, entity, version, count, content: &content, vector })
             .map(|placed| placed.seq)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::open::{About, OpenContradiction, Thing, listed};
+use super::open::{ContradictedKind, ContradictedObject, OpenContradiction, listed};
 use super::pairs::{Pair, PairConflict};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::context::alike::normal_text;
@@ -19,7 +19,7 @@ use crate::space::chain::{BranchNo, Chain};
 use crate::space::load::{damaged, number, unsigned};
 use crate::space::marks::Mark;
 use crate::space::visibility::Visibility;
-use crate::view::Cut;
+use crate::view::ViewPosition;
 use crate::{
     Condition, Entry, Filter, MemoryError, MemoryId, MemoryPoint, MemoryRef, Op, Reader, SpaceId, View,
 };
@@ -35,7 +35,7 @@ const SUBJECTS_MAX: usize = 256;
 
 /// What the parent knows about the child's space.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct ParentKnowledge {
     /// The points up to which its branches were merged.
     points: Vec<MemoryPoint>,
     /// Their entries that have another id here.
@@ -44,7 +44,7 @@ pub(super) struct Known {
     listed: Vec<OpenContradiction>,
 }
 
-impl Known {
+impl ParentKnowledge {
     pub(super) async fn of(parent: &View, space: &SpaceId) -> Result<Self, MemoryError> {
         let space = space.clone();
         parent
@@ -110,7 +110,7 @@ pub(super) struct IncomingName<T> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingChanges {
     pub(super) space: SpaceId,
     /// The point up to which the child was read.
     pub(super) upto: Option<MemoryPoint>,
@@ -127,7 +127,7 @@ pub(super) struct Incoming {
     /// Entries from earlier merges that contradict others here.
     pub(super) pairs: Vec<Pair>,
     /// The contradictions that earlier merges listed about this child's past, with their numbers.
-    pub(super) open: BTreeMap<About, Vec<u64>>,
+    pub(super) open: BTreeMap<ContradictedObject, Vec<u64>>,
 }
 
 /// What earlier stretches contained: each object is compared once, in its last state.
@@ -141,14 +141,14 @@ struct SeenObjects {
 
 /// A part of a branch that is new to the parent.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct BranchRange {
     branch: BranchNo,
     from: u64,
     upto: u64,
 }
 
-impl Incoming {
-    pub(super) async fn of(child: &View, parent: &View, known: Known) -> Result<Self, MemoryError> {
+impl IncomingChanges {
+    pub(super) async fn of(child: &View, parent: &View, known: ParentKnowledge) -> Result<Self, MemoryError> {
         let of = child.of().clone();
         let parent = (parent.of().space == of.space).then(|| parent.of().clone());
         let cut = child.cut.clone();
@@ -265,29 +265,29 @@ fn ours(
 fn read(
     reader: &Reader<'_>,
     of: &MemoryRef,
-    cut: &Cut,
+    cut: &ViewPosition,
     parent: Option<&MemoryRef>,
-    known: Known,
-) -> Result<Incoming, MemoryError> {
+    known: ParentKnowledge,
+) -> Result<IncomingChanges, MemoryError> {
     let arena = &reader.visibility.arena;
     let child = reader.chain();
     let mut chains: Vec<Chain> =
         known.points.iter().map(|point| Chain::at(&arena.branches, Some(point), arena.head)).collect();
     chains.extend(parent.map(|parent| Chain::of(&arena.branches, parent, arena.head)));
     let common = child.common(&chains);
-    let stretches: Vec<Stretch> = child
+    let stretches: Vec<BranchRange> = child
         .links()
-        .map(|(branch, upto)| Stretch { branch, from: common.end(branch), upto })
+        .map(|(branch, upto)| BranchRange { branch, from: common.end(branch), upto })
         .filter(|stretch| stretch.from <= stretch.upto)
         .collect();
     let upto = match (cut, arena.branches.number(&of.branch)) {
-        (Cut::Point(point), _) => point.clone(),
-        (Cut::Now | Cut::Seq(_) | Cut::Time { .. }, Some(no)) => {
+        (ViewPosition::Point(point), _) => point.clone(),
+        (ViewPosition::Now | ViewPosition::Seq(_) | ViewPosition::Time { .. }, Some(no)) => {
             // Only up to the child's last write, so that every fork from here on descends from this point.
             let head = Some(reader.space.head(no)).filter(|head| *head > 0).unwrap_or(u64::MAX);
             Some(MemoryPoint { branch: of.branch.clone(), seq: child.cut().min(head) })
         }
-        (Cut::Now | Cut::Seq(_) | Cut::Time { .. }, None) => {
+        (ViewPosition::Now | ViewPosition::Seq(_) | ViewPosition::Time { .. }, None) => {
             let bounded = |from: &MemoryPoint| MemoryPoint {
                 branch: from.branch.clone(),
                 seq: from.seq.min(child.cut()),
@@ -295,7 +295,7 @@ fn read(
             of.from.as_ref().map(bounded)
         }
     };
-    let mut incoming = Incoming {
+    let mut incoming = IncomingChanges {
         space: of.space.clone(),
         upto,
         common: parent.map(|_| common.clone()),
@@ -331,13 +331,13 @@ fn read(
 
 fn read_stretch(
     reader: &Reader<'_>,
-    stretch: Stretch,
+    stretch: BranchRange,
     base: &Visibility,
     same_space: bool,
     seen: &mut SeenObjects,
-    incoming: &mut Incoming,
+    incoming: &mut IncomingChanges,
 ) -> Result<(), MemoryError> {
-    let (connection, Stretch { branch, from, upto }) = (reader.connection(), stretch);
+    let (connection, BranchRange { branch, from, upto }) = (reader.connection(), stretch);
     for entity in entities(reader, stretch)? {
         if seen.entities.insert(entity) {
             incoming.entries.extend(read_entry(reader, entity, base, same_space)?);
@@ -378,13 +378,13 @@ fn reopen(
     base: &Visibility,
     same_space: bool,
     seen: &SeenObjects,
-    incoming: &mut Incoming,
+    incoming: &mut IncomingChanges,
 ) -> Result<(), MemoryError> {
     let (connection, child) = (reader.connection(), reader.chain());
-    let abouts: Vec<About> = incoming.open.keys().cloned().collect();
+    let abouts: Vec<ContradictedObject> = incoming.open.keys().cloned().collect();
     for (thing, what) in abouts {
         match thing {
-            Thing::Entry => {
+            ContradictedKind::Entry => {
                 let Ok(id) = what.parse::<MemoryId>() else { continue };
                 let Some(entity) = reader.entity(&id)?.filter(|entity| !seen.entities.contains(entity))
                 else {
@@ -404,28 +404,32 @@ fn reopen(
                     .entries
                     .push(entry.map_or_else(gone, |entry| IncomingEntry { reopened: true, ..entry }));
             }
-            Thing::Key if !seen.keys.contains(&what) => {
+            ContradictedKind::Key if !seen.keys.contains(&what) => {
                 let now = kv_carry::held_on(connection, child, &what, reader.now_ms())?;
                 incoming.kv.push(IncomingName { name: what, now, base: None, reopened: true });
             }
-            Thing::Skill if !seen.skills.contains(&what) => {
+            ContradictedKind::Skill if !seen.skills.contains(&what) => {
                 let now = skill_carry::skill_on(connection, child, &what)?;
                 incoming.skills.push(IncomingName { name: what, now, base: None, reopened: true });
             }
-            Thing::Artifact if !seen.artifacts.contains(&what) => {
+            ContradictedKind::Artifact if !seen.artifacts.contains(&what) => {
                 let now = artifact_carry::artifact_on(connection, child, &what)?;
                 incoming.artifacts.push(IncomingName { name: what, now, base: None, reopened: true });
             }
-            Thing::Key | Thing::Skill | Thing::Artifact => {}
-            Thing::Subject => incoming.pairs.extend(Pair::from_stored(PairConflict::Subject, &what)),
-            Thing::Superseding => incoming.pairs.extend(Pair::from_stored(PairConflict::Superseding, &what)),
+            ContradictedKind::Key | ContradictedKind::Skill | ContradictedKind::Artifact => {}
+            ContradictedKind::Subject => {
+                incoming.pairs.extend(Pair::from_stored(PairConflict::Subject, &what))
+            }
+            ContradictedKind::Superseding => {
+                incoming.pairs.extend(Pair::from_stored(PairConflict::Superseding, &what))
+            }
         }
     }
     Ok(())
 }
 
 /// Entries that have a version or a mark in a stretch.
-fn entities(reader: &Reader<'_>, stretch: Stretch) -> Result<Vec<u32>, MemoryError> {
+fn entities(reader: &Reader<'_>, stretch: BranchRange) -> Result<Vec<u32>, MemoryError> {
     let mut found = BTreeSet::new();
     for sql in [
         "SELECT entity FROM entries WHERE seq BETWEEN ?1 AND ?2 AND branch = ?3 AND erased = 0",

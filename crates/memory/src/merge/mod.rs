@@ -31,7 +31,7 @@ use rusqlite::OptionalExtension;
 use crate::space::load::{integer, unsigned};
 use crate::space::writer::{LogKind, Writer};
 use crate::{MemoryError, SpaceId, View};
-use incoming::{Incoming, Known};
+use incoming::{IncomingChanges, ParentKnowledge};
 use open::Decisions;
 
 pub use incoming::MERGE_ROWS_MAX;
@@ -53,8 +53,8 @@ impl View {
         // Content that is about to be referred to must not be swept.
         let _placing = self.shared.artifacts.placing().await;
         for _ in 0..TRIES_MAX {
-            let known = Known::of(self, &child.of().space).await?;
-            let incoming = Arc::new(Incoming::of(child, self, known).await?);
+            let known = ParentKnowledge::of(self, &child.of().space).await?;
+            let incoming = Arc::new(IncomingChanges::of(child, self, known).await?);
             if incoming.is_empty() {
                 return Ok(MergeReport::default());
             }
@@ -76,7 +76,7 @@ enum RollbackReason {
 /// `None` if a concurrent merge came in between.
 async fn bring(
     view: &View,
-    incoming: Arc<Incoming>,
+    incoming: Arc<IncomingChanges>,
     options: MergeOptions,
 ) -> Result<Option<MergeReport>, MemoryError> {
     let vectors = incoming.vectors(view).await;
@@ -127,7 +127,7 @@ async fn bring(
     }
 }
 
-fn remember_merge(writer: &mut Writer<'_>, incoming: &Incoming) -> Result<Option<u64>, MemoryError> {
+fn remember_merge(writer: &mut Writer<'_>, incoming: &IncomingChanges) -> Result<Option<u64>, MemoryError> {
     let Some(point) = &incoming.upto else { return Ok(None) };
     let seq = writer.next_seq(LogKind::Merge)?;
     writer

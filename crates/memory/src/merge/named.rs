@@ -1,8 +1,8 @@
 //! Merges named objects: keys, skills and their outcomes, artifacts.
 
-use super::incoming::{Incoming, IncomingName};
+use super::incoming::{IncomingChanges, IncomingName};
 use super::merged::{ContradictionKind, MergeCounts, MergeReport, Side};
-use super::open::{Decisions, Thing};
+use super::open::{ContradictedKind, Decisions};
 use super::options::{KvPolicy, MergeOptions};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::kv::{self, Expect, KvItem, KvOp};
@@ -12,7 +12,7 @@ use crate::{MemoryError, shown::shown};
 
 pub(super) fn bring(
     writer: &mut Writer<'_>,
-    incoming: &Incoming,
+    incoming: &IncomingChanges,
     options: MergeOptions,
     merged: &mut MergeReport,
     decisions: &mut Decisions,
@@ -68,7 +68,13 @@ fn judge<T>(
 }
 
 /// Records whether it stays open.
-fn note(decisions: &mut Decisions, thing: Thing, name: &str, verdict: Verdict, options: MergeOptions) {
+fn note(
+    decisions: &mut Decisions,
+    thing: ContradictedKind,
+    name: &str,
+    verdict: Verdict,
+    options: MergeOptions,
+) {
     match verdict {
         Verdict::Nothing | Verdict::Take => {}
         Verdict::Agreed => decisions.note(thing, name, true),
@@ -104,7 +110,7 @@ fn bring_key(
     let here = kv::apply(writer, &[look])?.pop().flatten();
     let same = |a: &KvItem, b: &KvItem| a.value == b.value && a.expires_ms == b.expires_ms;
     let verdict = judge(key, here.as_ref(), same, options.kv);
-    note(decisions, Thing::Key, &name, verdict, options);
+    note(decisions, ContradictedKind::Key, &name, verdict, options);
     if let Verdict::Contested(kept) = verdict {
         check_policy(options, "key", &name)?;
         merged.kv.contested += 1;
@@ -137,7 +143,7 @@ fn bring_skill(
 ) -> Result<(), MemoryError> {
     let here = skill_carry::skill_on(writer.connection(), writer.chain(), &skill.name)?;
     let verdict = judge(skill, here.as_ref(), CarriedSkill::says_same, options.kv);
-    note(decisions, Thing::Skill, &skill.name, verdict, options);
+    note(decisions, ContradictedKind::Skill, &skill.name, verdict, options);
     if let Verdict::Contested(kept) = verdict {
         check_policy(options, "skill", &skill.name)?;
         merged.skills.contested += 1;
@@ -169,7 +175,7 @@ fn bring_artifact(
     let here = artifact_carry::artifact_on(writer.connection(), writer.chain(), &artifact.name)?;
     let now = artifact.now.as_ref();
     let verdict = judge(artifact, here.as_ref(), CarriedArtifact::says_same, options.kv);
-    note(decisions, Thing::Artifact, &artifact.name, verdict, options);
+    note(decisions, ContradictedKind::Artifact, &artifact.name, verdict, options);
     if let Verdict::Contested(kept) = verdict {
         check_policy(options, "artifact", &artifact.name)?;
         merged.artifacts.contested += 1;

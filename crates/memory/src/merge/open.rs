@@ -13,7 +13,7 @@ use crate::{MemoryError, MemoryPoint, Reader, SpaceId};
 
 /// The kind of object that a contradiction is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Thing {
+pub(super) enum ContradictedKind {
     Entry,
     Key,
     Skill,
@@ -24,7 +24,7 @@ pub(super) enum Thing {
     Superseding,
 }
 
-impl Thing {
+impl ContradictedKind {
     const ALL: [Self; 6] =
         [Self::Entry, Self::Key, Self::Skill, Self::Artifact, Self::Subject, Self::Superseding];
 
@@ -41,12 +41,12 @@ impl Thing {
 }
 
 /// The kind of an object and its id or name on the other side; for two entries, both ids.
-pub(super) type About = (Thing, String);
+pub(super) type ContradictedObject = (ContradictedKind, String);
 
 /// A contradiction that an earlier merge listed.
 #[derive(Clone, Debug)]
 pub(super) struct OpenContradiction {
-    pub(super) about: About,
+    pub(super) about: ContradictedObject,
     /// The sequence number of the merge that listed it.
     pub(super) seq: u64,
     /// The point up to which the other side had been merged: only a branch that descends from it can decide it.
@@ -57,13 +57,13 @@ pub(super) struct OpenContradiction {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decisions {
     /// Listed and left open.
-    open: BTreeSet<About>,
+    open: BTreeSet<ContradictedObject>,
     /// Decided, by the policy or because both sides agree now.
-    settled: BTreeSet<About>,
+    settled: BTreeSet<ContradictedObject>,
 }
 
 impl Decisions {
-    pub(super) fn note(&mut self, thing: Thing, what: &str, decided: bool) {
+    pub(super) fn note(&mut self, thing: ContradictedKind, what: &str, decided: bool) {
         let about = (thing, what.to_owned());
         if decided {
             self.settled.insert(about);
@@ -73,13 +73,13 @@ impl Decisions {
     }
 
     /// Whether it mentions this object, decided or not.
-    pub(super) fn has(&self, thing: Thing, what: &str) -> bool {
+    pub(super) fn has(&self, thing: ContradictedKind, what: &str) -> bool {
         let about = (thing, what.to_owned());
         self.open.contains(&about) || self.settled.contains(&about)
     }
 
     /// Whether it decides any of those that were open.
-    pub(super) fn settle_any(&self, known: &BTreeMap<About, Vec<u64>>) -> bool {
+    pub(super) fn settle_any(&self, known: &BTreeMap<ContradictedObject, Vec<u64>>) -> bool {
         self.settled.iter().any(|about| known.contains_key(about))
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn listed(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<OpenCon
     while let Some(row) = rows.next()? {
         let number: i64 = row.get(0)?;
         let branch: String = row.get(3)?;
-        let thing = Thing::ALL.into_iter().find(|thing| thing.stored() == number);
+        let thing = ContradictedKind::ALL.into_iter().find(|thing| thing.stored() == number);
         let (Some(thing), Ok(branch)) = (thing, branch.parse()) else {
             return Err(damaged(format!(
                 "a stored contradiction refers to the unknown row {number} of `{branch}`"
@@ -115,12 +115,12 @@ pub(super) fn remember(
     writer: &Writer<'_>,
     seq: u64,
     decisions: &Decisions,
-    known: &BTreeMap<About, Vec<u64>>,
+    known: &BTreeMap<ContradictedObject, Vec<u64>>,
 ) -> Result<(), MemoryError> {
     let mut statement = writer.connection().prepare_cached(
         "INSERT INTO contradictions (seq, branch, thing, what, settles) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    let mut write = |(thing, what): &About, settles: Option<u64>| {
+    let mut write = |(thing, what): &ContradictedObject, settles: Option<u64>| {
         let settles = settles.map(integer);
         statement.execute(params![integer(seq), writer.branch(), thing.stored(), what, settles])
     };

@@ -9,13 +9,13 @@
 //!
 //! A superseded entry stays, marked. Superseding is a new version of the superseding entry, so the history shows the decision.
 
-use super::entries::{Bringer, LocalEntry};
+use super::entries::{EntryMerger, LocalEntry};
 use super::incoming::subject_of;
 use super::merged::{ContradictionKind, Side};
-use super::open::Thing;
+use super::open::ContradictedKind;
 use super::options::EntryPolicy;
 use crate::context::alike::normal_text;
-use crate::entries::put::{Put, put};
+use crate::entries::put::{VersionToWrite, put};
 use crate::entries::{content_of, unpacked};
 use crate::limits::LINKS_MAX;
 use crate::space::marks::Mark;
@@ -29,10 +29,10 @@ pub(super) enum PairConflict {
 }
 
 impl PairConflict {
-    fn thing(self) -> Thing {
+    fn thing(self) -> ContradictedKind {
         match self {
-            Self::Subject => Thing::Subject,
-            Self::Superseding => Thing::Superseding,
+            Self::Subject => ContradictedKind::Subject,
+            Self::Superseding => ContradictedKind::Superseding,
         }
     }
 }
@@ -57,7 +57,7 @@ impl Pair {
     }
 }
 
-impl Bringer<'_, '_> {
+impl EntryMerger<'_, '_> {
     /// The entries that an incoming entry contradicts.
     pub(super) fn conflicts(
         &self,
@@ -171,7 +171,7 @@ impl Bringer<'_, '_> {
             content.supersedes.drain(..over);
         }
         let vector = unpacked(self.writer, who.current.row, self.model)?;
-        let new = Put {
+        let new = VersionToWrite {
             id: &who.entry.id,
             entity: Some(who.current.entity),
             version: who.current.version + 1,

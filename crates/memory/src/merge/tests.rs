@@ -10,7 +10,7 @@ use super::*;
 use crate::kv::Expect;
 use crate::skills::{NewSkill, Outcome, Step};
 use crate::testing::World;
-use crate::{EntryChange, Filter, MemoryId, NewEntry, PageRequest, Which};
+use crate::{EntryChange, EntrySelection, Filter, MemoryId, NewEntry, PageRequest};
 
 const OURS: MergeOptions = MergeOptions { dry_run: false, kv: None, entries: None };
 
@@ -66,7 +66,7 @@ async fn forgetting_and_counting_are_merged() {
     let parent = world.view();
     let (gone, counted) = (note(&parent, "to be forgotten").await, note(&parent, "to be counted").await);
     let child = world.fork(&parent).await;
-    child.forget(&Which::Ids(vec![gone.clone()]), false).await.unwrap();
+    child.forget(&EntrySelection::Ids(vec![gone.clone()]), false).await.unwrap();
     child.repeat(std::slice::from_ref(&counted), 3).await.unwrap();
     let merged = parent.merge(&child, OURS).await.unwrap();
     assert_eq!(merged.forgotten, 1);
@@ -83,7 +83,7 @@ async fn both_sides_changing_an_entry_is_a_contradiction_and_ours_stays() {
     let child = world.fork(&parent).await;
     rewrite(&parent, &both, "ours").await;
     rewrite(&child, &both, "theirs").await;
-    parent.forget(&Which::Ids(vec![forgot.clone()]), false).await.unwrap();
+    parent.forget(&EntrySelection::Ids(vec![forgot.clone()]), false).await.unwrap();
     rewrite(&child, &forgot, "theirs, too").await;
     rewrite(&parent, &superseded, "truth as we see it").await;
     child
@@ -119,10 +119,10 @@ async fn conflict(world: &World) -> (View, View, [MemoryId; 3]) {
     let child = world.fork(&parent).await;
     rewrite(&parent, &ids[0], "ours").await;
     rewrite(&child, &ids[0], "theirs").await;
-    parent.forget(&Which::Ids(vec![ids[1].clone()]), false).await.unwrap();
+    parent.forget(&EntrySelection::Ids(vec![ids[1].clone()]), false).await.unwrap();
     rewrite(&child, &ids[1], "theirs lives").await;
     rewrite(&parent, &ids[2], "ours lives").await;
-    child.forget(&Which::Ids(vec![ids[2].clone()]), false).await.unwrap();
+    child.forget(&EntrySelection::Ids(vec![ids[2].clone()]), false).await.unwrap();
     set(&parent, "ours").await;
     set(&child, "theirs").await;
     (parent, child, ids)
@@ -206,7 +206,7 @@ async fn no_policy_restores_an_erased_entry() {
     let world = World::new().await;
     let (parent, child, ids) = conflict(&world).await;
     parent.merge(&child, OURS).await.unwrap();
-    parent.erase(&Which::Ids(ids.to_vec()), false).await.unwrap();
+    parent.erase(&EntrySelection::Ids(ids.to_vec()), false).await.unwrap();
     for entries in [EntryPolicy::Theirs, EntryPolicy::Both] {
         let merged = parent.merge(&child, MergeOptions { entries: Some(entries), ..OURS }).await.unwrap();
         assert_eq!((merged.added, merged.updated, merged.forgotten), (0, 0, 0), "{merged:?}");
@@ -297,7 +297,7 @@ async fn disagree(world: &World) -> (View, View) {
     let child = world.fork(&parent).await;
     parent.add(vec![fact("the port is 80")]).await.unwrap();
     rewrite(&parent, &changed, "truth as we see it").await;
-    parent.forget(&Which::Ids(vec![gone.clone()]), false).await.unwrap();
+    parent.forget(&EntrySelection::Ids(vec![gone.clone()]), false).await.unwrap();
     let replaces = |id: &MemoryId, text| NewEntry { supersedes: vec![id.clone()], ..NewEntry::note(text) };
     let learned =
         vec![fact("the port is 8080"), replaces(&changed, "new truth"), replaces(&gone, "new rumour")];
@@ -361,7 +361,7 @@ async fn equal_changes_of_both_sides_need_no_policy() {
     let wrong = all.iter().filter(|entry| entry.text.ends_with("80") || entry.text.starts_with("new"));
     let wrong: Vec<MemoryId> = wrong.map(|entry| entry.id.clone()).collect();
     assert_eq!(wrong.len(), 4);
-    parent.forget(&Which::Ids(wrong), false).await.unwrap();
+    parent.forget(&EntrySelection::Ids(wrong), false).await.unwrap();
     assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
     assert_eq!(parent.merge(&child, OURS).await.unwrap(), MergeReport::default());
     assert_eq!(texts(&parent).await, ["truth as we see it"]);
@@ -574,7 +574,7 @@ async fn act(view: &View, model: &mut Model, ids: &mut Vec<MemoryId>, n: usize, 
                 rewrite(view, id, &text).await;
                 model.entries.insert(id.to_string(), text);
             } else {
-                view.forget(&Which::Ids(vec![id.clone()]), false).await.unwrap();
+                view.forget(&EntrySelection::Ids(vec![id.clone()]), false).await.unwrap();
                 model.entries.remove(id.as_str());
             }
         }

@@ -11,12 +11,12 @@ use crate::kv::Expect;
 use crate::skills::{NewSkill, Outcome, Step};
 use crate::testing::World;
 use crate::{
-    AsOf, EntryChange, Filter, MemoryError, MemoryId, MemoryPoint, MemoryRef, NewEntry, PageRequest, SpaceId,
-    View, Which,
+    AsOf, EntryChange, EntrySelection, Filter, MemoryError, MemoryId, MemoryPoint, MemoryRef, NewEntry,
+    PageRequest, SpaceId, View,
 };
 
 /// A branch with a past: an ancestor, versions, marks, keys, a skill, artifacts. And a sibling with other words.
-struct Past {
+struct BranchWithPast {
     view: View,
     changed: MemoryId,
     /// A number before the change.
@@ -36,7 +36,7 @@ fn artifact(name: &str) -> NewArtifact {
     }
 }
 
-async fn remembered(world: &World) -> Past {
+async fn remembered(world: &World) -> BranchWithPast {
     let parent = world.view();
     add(&parent, "the parent learned to build").await;
     let sibling = world.fork(&parent).await;
@@ -49,7 +49,7 @@ async fn remembered(world: &World) -> Past {
         EntryChange { text: Some("the child learned to test well".to_owned()), ..EntryChange::nothing() };
     view.update(&changed, change, None).await.unwrap();
     let gone = add(&view, "to be forgotten").await;
-    view.forget(&Which::Ids(vec![gone]), false).await.unwrap();
+    view.forget(&EntrySelection::Ids(vec![gone]), false).await.unwrap();
     view.kv_set("state", json!({ "step": 1 }), None, Expect::Any).await.unwrap();
     view.kv_set("state", json!({ "step": 2 }), None, Expect::Any).await.unwrap();
     let step =
@@ -67,7 +67,7 @@ async fn remembered(world: &World) -> Past {
     view.skill_outcome("build", skill.version, outcome).await.unwrap();
     view.artifact_put(artifact("report"), body(b"small".to_vec())).await.unwrap();
     view.artifact_put(artifact("large"), body(vec![7; 3_000_000])).await.unwrap();
-    Past { view, changed, early }
+    BranchWithPast { view, changed, early }
 }
 
 async fn written(world: &World, view: &View) -> (Vec<Vec<u8>>, Vec<CarriedBlob>, MemoryPoint) {

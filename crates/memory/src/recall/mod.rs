@@ -11,7 +11,7 @@
 
 use std::time::Instant;
 
-use crate::context::alike::Likeness;
+use crate::context::alike::TextFeatures;
 use crate::embed::{Embedder, head};
 use crate::{MemoryError, Reader, blocking};
 
@@ -28,10 +28,10 @@ mod types;
 mod when;
 mod words;
 
-use rank::{Looking, Scored, rank, validity};
+use rank::{ScoredRow, SearchInputs, rank, validity};
 pub use types::{
-    Arm, ArmReport, ArmState, Found, HITS_MAX, Hit, Labelled, LexicalWhy, NeighbourWhy, Search, VectorWhy,
-    Weights, Why,
+    Arm, ArmReport, ArmState, HITS_MAX, Hit, LabelledView, LexicalWhy, NeighbourWhy, ScoreBreakdown, Search,
+    SearchOutcome, VectorWhy, Weights,
 };
 
 /// Hits that are more similar than this are shown as one.
@@ -44,7 +44,7 @@ const EMBEDDED_BYTES_MAX: usize = 4096;
 const VIEWS_MAX: usize = 64;
 
 /// Searches several views as if they were one.
-pub async fn search(views: &[Labelled], query: &Search) -> Result<Found, MemoryError> {
+pub async fn search(views: &[LabelledView], query: &Search) -> Result<SearchOutcome, MemoryError> {
     query.check()?;
     if views.len() > VIEWS_MAX {
         return Err(MemoryError::invalid("the search", format!("it names more than {VIEWS_MAX} spaces")));
@@ -52,12 +52,17 @@ pub async fn search(views: &[Labelled], query: &Search) -> Result<Found, MemoryE
     let began = Instant::now();
     let weights = query.weights.unwrap_or(Weights::usual());
     let Some(first) = views.first() else {
-        return Ok(Found { hits: Vec::new(), arms: arms(&weights, ArmState::Off), searched: 0, took_us: 0 });
+        return Ok(SearchOutcome {
+            hits: Vec::new(),
+            arms: arms(&weights, ArmState::Off),
+            searched: 0,
+            took_us: 0,
+        });
     };
     let embedder = std::sync::Arc::clone(&first.view.shared.embedder);
     let reads_sentences = !embedder.is_immediate();
     let (vector, mut state) = embed(embedder, query, &weights).await?;
-    let looking = Looking { search: query.clone(), weights, vector, reads_sentences };
+    let looking = SearchInputs { search: query.clone(), weights, vector, reads_sentences };
     let mut all = Vec::new();
     let (mut searched, mut covered) = (0, 0);
     for labelled in views {
@@ -76,7 +81,7 @@ pub async fn search(views: &[Labelled], query: &Search) -> Result<Found, MemoryE
     let mut hits = collapse(all, query.limit);
     hits.retain(|hit| query.min_score.is_none_or(|least| hit.score >= least));
     let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-    Ok(Found { hits, arms: arms(&weights, state), searched, took_us })
+    Ok(SearchOutcome { hits, arms: arms(&weights, state), searched, took_us })
 }
 
 fn arms(weights: &Weights, vector: ArmState) -> Vec<ArmReport> {
@@ -115,15 +120,15 @@ async fn embed(
 }
 
 /// The result of one view.
-struct Part {
+struct ViewResult {
     hits: Vec<Hit>,
     searched: u64,
     covered: u64,
 }
 
-fn look(reader: &Reader<'_>, looking: &Looking) -> Result<Part, MemoryError> {
+fn look(reader: &Reader<'_>, looking: &SearchInputs) -> Result<ViewResult, MemoryError> {
     let mut hits = Vec::new();
-    for Scored { row, score, mut why } in rank(reader, looking)? {
+    for ScoredRow { row, score, mut why } in rank(reader, looking)? {
         if let Some(entry) = reader.entry(row)? {
             why.validity = validity(&entry, reader.now_ms());
             let score = score * why.validity;
@@ -131,17 +136,17 @@ fn look(reader: &Reader<'_>, looking: &Looking) -> Result<Part, MemoryError> {
         }
     }
     let (searched, covered) = reader.counts();
-    Ok(Part { hits, searched, covered })
+    Ok(ViewResult { hits, searched, covered })
 }
 
 /// Keeps the best of hits that are nearly the same.
 fn collapse(all: Vec<Hit>, limit: usize) -> Vec<Hit> {
-    let mut kept: Vec<(Likeness, Hit)> = Vec::new();
+    let mut kept: Vec<(TextFeatures, Hit)> = Vec::new();
     for hit in all {
-        let likeness = Likeness::of(&hit.entry.text);
-        let same = kept
-            .iter()
-            .position(|(known, first)| first.entry.kind == hit.entry.kind && known.with(&likeness) >= ALIKE);
+        let likeness = TextFeatures::of(&hit.entry.text);
+        let same = kept.iter().position(|(known, first)| {
+            first.entry.kind == hit.entry.kind && known.likeness_to(&likeness) >= ALIKE
+        });
         match same {
             Some(first) => kept[first].1.collapsed.push(hit.entry.id),
             None if kept.len() < limit => kept.push((likeness, hit)),

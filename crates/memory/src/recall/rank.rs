@@ -13,7 +13,7 @@ use super::candidates::Candidates;
 use super::evidence::{Examiner, Text, Window};
 use super::query::Query;
 use super::quick_map::QuickMap;
-use super::types::{LexicalWhy, NeighbourWhy, Search, VectorWhy, Weights, Why};
+use super::types::{LexicalWhy, NeighbourWhy, ScoreBreakdown, Search, VectorWhy, Weights};
 use crate::consolidate::KIND_SUMMARY;
 use crate::{Entry, Filter, MemoryError, Reader, Row};
 
@@ -33,15 +33,15 @@ const TOKENS: f32 = 0.3;
 
 /// A candidate with its score.
 #[derive(Clone, Debug)]
-pub(super) struct Scored {
+pub(super) struct ScoredRow {
     pub(super) row: Row,
     pub(super) score: f32,
-    pub(super) why: Why,
+    pub(super) why: ScoreBreakdown,
 }
 
 /// The inputs of a search, the same for all of its views.
 #[derive(Clone, Debug)]
-pub(super) struct Looking {
+pub(super) struct SearchInputs {
     pub(super) search: Search,
     pub(super) weights: Weights,
     /// The vector of the query, if the embedder could compute one.
@@ -64,7 +64,7 @@ struct Parts {
 }
 
 /// The best candidates of a view, best first.
-pub(super) fn rank(reader: &Reader<'_>, looking: &Looking) -> Result<Vec<Scored>, MemoryError> {
+pub(super) fn rank(reader: &Reader<'_>, looking: &SearchInputs) -> Result<Vec<ScoredRow>, MemoryError> {
     let search = &looking.search;
     let mut filter = search.filter.clone();
     filter.include_cold |= search.include_cold;
@@ -155,7 +155,7 @@ fn flat(reader: &Reader<'_>, query: &Query, row: Row, own: &Text) -> f32 {
     BY_NAMED * f32::from(by_named) + OF_TIME * of_time - ASKS * f32::from(own.is_question)
 }
 
-fn recency(reader: &Reader<'_>, looking: &Looking, row: Row) -> f32 {
+fn recency(reader: &Reader<'_>, looking: &SearchInputs, row: Row) -> f32 {
     let (Some(half_life), Some(at_ms)) = (looking.search.half_life_ms, reader.at_ms(row)) else { return 0.0 };
     #[expect(clippy::cast_precision_loss, reason = "an age needs no more than 24 bits")]
     let halves = reader.now_ms().saturating_sub(at_ms) as f32 / half_life.max(1) as f32;
@@ -176,14 +176,14 @@ fn within(value: f32, (low, high): (f32, f32)) -> f32 {
     if high - low > 1e-6 { (value - low) / (high - low) } else { 0.0 }
 }
 
-fn fuse(parts: &[Parts], looking: &Looking, query: &Query) -> Vec<Scored> {
+fn fuse(parts: &[Parts], looking: &SearchInputs, query: &Query) -> Vec<ScoredRow> {
     let weights = looking.weights;
     let best = parts.iter().map(|part| part.exact).fold(0.0, f32::max).max(1e-9);
     let alike = bounds(parts.iter().map(|part| part.alike), ALIKE_ANYWAY);
     let around = bounds(parts.iter().map(|part| part.alike_around), ALIKE_AROUND_ANYWAY);
     let meaning = bounds(parts.iter().filter_map(|part| part.cosine), 0.0);
     let vector = weights.vector * if looking.reads_sentences { SENTENCES } else { TOKENS };
-    let mut scored: Vec<Scored> = parts
+    let mut scored: Vec<ScoredRow> = parts
         .iter()
         .map(|part| {
             let words = part.exact / best
@@ -192,7 +192,7 @@ fn fuse(parts: &[Parts], looking: &Looking, query: &Query) -> Vec<Scored> {
             let vector_part = part.cosine.map_or(0.0, |cosine| within(cosine, meaning));
             let sum =
                 weights.lexical * words + vector * vector_part + part.flat + part.recency + part.importance;
-            let why = Why {
+            let why = ScoreBreakdown {
                 lexical: Some(LexicalWhy { rank: 0, score: part.own / best, terms: Vec::new() }),
                 vector: part.cosine.map(|cosine| VectorWhy { rank: 0, cosine }),
                 neighbours: Some(NeighbourWhy { score: (part.exact - part.own) / best, ids: Vec::new() }),
@@ -200,7 +200,7 @@ fn fuse(parts: &[Parts], looking: &Looking, query: &Query) -> Vec<Scored> {
                 importance: part.importance,
                 validity: 1.0,
             };
-            Scored { row: part.row, score: sum, why }
+            ScoredRow { row: part.row, score: sum, why }
         })
         .collect();
     // Of equal scores, the newer row first.
@@ -211,7 +211,7 @@ fn fuse(parts: &[Parts], looking: &Looking, query: &Query) -> Vec<Scored> {
 
 /// Scales scores to 0..1. The level is how well the best hit answers by itself, so that a query without an answer
 /// gets low scores, and scores of two spaces can be compared.
-fn level(scored: &mut [Scored], parts: &[Parts], most: f32, query: &Query) {
+fn level(scored: &mut [ScoredRow], parts: &[Parts], most: f32, query: &Query) {
     let Some(first) = scored.first() else { return };
     let best = parts.iter().find(|part| part.row == first.row);
     let answers = best.map_or(0.0, |part| {
@@ -226,7 +226,7 @@ fn level(scored: &mut [Scored], parts: &[Parts], most: f32, query: &Query) {
 
 fn explain(
     reader: &Reader<'_>,
-    hit: &mut Scored,
+    hit: &mut ScoredRow,
     query: &Query,
     found: &Candidates,
     texts: &QuickMap<Row, Text>,

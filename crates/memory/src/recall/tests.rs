@@ -23,8 +23,8 @@ fn said(text: &str, session: &str, at_ms: u64) -> NewEntry {
     }
 }
 
-async fn find(view: &View, query: &Search) -> Found {
-    let views = [Labelled { label: "own".to_owned(), view: view.clone() }];
+async fn find(view: &View, query: &Search) -> SearchOutcome {
+    let views = [LabelledView { label: "own".to_owned(), view: view.clone() }];
     search(&views, query).await.unwrap()
 }
 
@@ -157,7 +157,7 @@ async fn filters_limits_and_least_scores_hold() {
     let unrelated = find(&view, &Search::new("quantum chromodynamics")).await;
     assert!(unrelated.hits.iter().all(|hit| hit.score < 0.5), "nothing answers it");
     for limit in [0, HITS_MAX + 1] {
-        let views = [Labelled { label: String::new(), view: view.clone() }];
+        let views = [LabelledView { label: String::new(), view: view.clone() }];
         assert!(search(&views, &Search { limit, ..Search::new("x") }).await.is_err());
     }
 }
@@ -183,8 +183,10 @@ async fn spaces_are_searched_together_and_named() {
     let (own, team) = (world.view(), world.view());
     add(&own, "lunch was soup").await;
     add(&team, "the on-call rota is in the wiki").await;
-    let views =
-        [Labelled { label: "own".to_owned(), view: own }, Labelled { label: "team".to_owned(), view: team }];
+    let views = [
+        LabelledView { label: "own".to_owned(), view: own },
+        LabelledView { label: "team".to_owned(), view: team },
+    ];
     let found = search(&views, &Search::new("where is the on-call rota?")).await.unwrap();
     assert_eq!((found.hits[0].space.as_str(), found.searched), ("team", 2));
 }

@@ -11,7 +11,7 @@ pub const HITS_MAX: usize = 200;
 
 /// A view to search, and the label of its space.
 #[derive(Clone, Debug)]
-pub struct Labelled {
+pub struct LabelledView {
     pub label: String,
     pub view: View,
 }
@@ -81,7 +81,7 @@ impl Weights {
 
 /// The result of a search.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchOutcome {
     /// Best first.
     pub hits: Vec<Hit>,
     /// Which arms took part, so that the caller knows whether vectors were used.
@@ -98,14 +98,14 @@ pub struct Hit {
     pub space: String,
     /// From 0 to 1: 1 would be all words of the query, in an entry with the same meaning.
     pub score: f32,
-    pub why: Why,
+    pub why: ScoreBreakdown,
     /// Entries that are nearly the same and would have followed it.
     pub collapsed: Vec<MemoryId>,
 }
 
 /// The contribution of each arm to a hit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Why {
+pub struct ScoreBreakdown {
     pub lexical: Option<LexicalWhy>,
     pub vector: Option<VectorWhy>,
     pub neighbours: Option<NeighbourWhy>,

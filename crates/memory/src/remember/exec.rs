@@ -43,19 +43,19 @@ pub struct ExecFacts {
     /// When it ended.
     pub at_ms: u64,
     /// Successful commands before it, for a mode that does not record them: if it ends a failure, they may be the cause.
-    pub earlier: Vec<Earlier>,
+    pub earlier: Vec<EarlierCommand>,
     /// Secret values that it was given, see [`super::secret_values`].
     pub secrets: Vec<String>,
 }
 
 /// A successful command, without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Earlier {
+pub struct EarlierCommand {
     pub command: String,
     pub at_ms: u64,
 }
 
-impl Earlier {
+impl EarlierCommand {
     /// `None` for commands that change nothing: they cannot have fixed a failure.
     pub fn of(command: &[String], at_ms: u64) -> Option<Self> {
         let command = typed(command);
@@ -74,7 +74,7 @@ pub enum Outcome {
 
 /// The parts of an exec that entries, repetitions and related memories are computed from, without secrets and noise.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shaped {
+pub struct ShapedExec {
     pub command: String,
     pub outcome: Outcome,
     pub error: Option<String>,
@@ -97,7 +97,7 @@ pub fn exec_entry(facts: &ExecFacts, mode: RememberMode) -> Option<NewEntry> {
 }
 
 /// Analyses an exec; pure.
-pub fn shape(facts: &ExecFacts) -> Shaped {
+pub fn shape(facts: &ExecFacts) -> ShapedExec {
     let command = without(typed(&facts.command), &facts.secrets);
     // Secrets are removed first: a token that was folded or cut would not be recognised.
     let read =
@@ -110,7 +110,7 @@ pub fn shape(facts: &ExecFacts) -> Shaped {
     };
     let fingerprint = fingerprint(&command, facts, outcome, error.as_deref());
     let output = excerpt(&stderr, &stdout, outcome, error.as_deref());
-    Shaped { command, outcome, error, output, fingerprint }
+    ShapedExec { command, outcome, error, output, fingerprint }
 }
 
 /// The command without secrets and noise.
@@ -253,7 +253,7 @@ fn last_lines(text: &str, characters_max: usize) -> String {
     kept.join("\n").trim().to_owned()
 }
 
-pub(super) fn entry_of(facts: &ExecFacts, shaped: &Shaped) -> NewEntry {
+pub(super) fn entry_of(facts: &ExecFacts, shaped: &ShapedExec) -> NewEntry {
     let mut bytes = 0;
     let files: Vec<String> = facts
         .files_changed
@@ -290,7 +290,7 @@ pub(super) fn entry_of(facts: &ExecFacts, shaped: &Shaped) -> NewEntry {
     }
 }
 
-fn text_of(facts: &ExecFacts, shaped: &Shaped, files: &[String]) -> String {
+fn text_of(facts: &ExecFacts, shaped: &ShapedExec, files: &[String]) -> String {
     let mut text = format!("$ {}\n{}", shaped.command, ending(facts));
     if let Some(workdir) = &facts.workdir {
         text.push_str(&format!(" in {}", line(workdir, 200)));
@@ -327,7 +327,7 @@ fn duration(ms: u64) -> String {
     }
 }
 
-fn metadata_of(facts: &ExecFacts, shaped: &Shaped, files: &[String]) -> Map<String, Value> {
+fn metadata_of(facts: &ExecFacts, shaped: &ShapedExec, files: &[String]) -> Map<String, Value> {
     let mut metadata = Map::new();
     let mut put = |name: &str, value: Value| metadata.insert(name.to_owned(), value);
     put("command", json!(shaped.command));

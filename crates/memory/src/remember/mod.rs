@@ -23,13 +23,13 @@ mod tests_live;
 mod turn;
 
 pub(crate) use exec::cut;
-pub use exec::{Earlier, ExecFacts, Outcome, Shaped, exec_entry, shape};
+pub use exec::{EarlierCommand, ExecFacts, Outcome, ShapedExec, exec_entry, shape};
 pub use message::Message;
 pub use noise::{clean, strip_terminal};
 pub use normal::shown_command;
 pub(crate) use record::RUN_KEY;
-pub use record::{Recorded, record};
-pub use related::{Fix, Related, related};
+pub use record::{RecordedExec, record};
+pub use related::{FailureFix, RelatedMemory, related};
 pub use secrets::secret_values;
-pub use session::{SESSION_GAP_MS, SessionOf, current_session};
-pub use turn::{StoredMessages, Who, turn};
+pub use session::{SESSION_GAP_MS, SessionOwner, current_session};
+pub use turn::{Participants, StoredMessages, turn};

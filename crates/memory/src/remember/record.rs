@@ -3,7 +3,7 @@
 use burrow_model::RememberMode;
 use serde_json::{Value, json};
 
-use super::exec::{ExecFacts, Outcome, Shaped, entry_of, exec_entry, shape};
+use super::exec::{ExecFacts, Outcome, ShapedExec, entry_of, exec_entry, shape};
 use super::normal::command_likeness;
 use crate::{Condition, Entry, EntryChange, Filter, MemoryError, MemoryId, NewEntry, Op, PageRequest, View};
 
@@ -27,7 +27,7 @@ pub(crate) const RUN_KEY: &str = "burrow-exec-run:";
 
 /// The result of recording an exec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedExec {
     pub id: MemoryId,
     /// The exec was a repetition and was counted.
     pub repeated: bool,
@@ -42,7 +42,7 @@ pub async fn record(
     facts: &ExecFacts,
     mode: RememberMode,
     session: &str,
-) -> Result<Option<Recorded>, MemoryError> {
+) -> Result<Option<RecordedExec>, MemoryError> {
     if mode == RememberMode::Off {
         return Ok(None);
     }
@@ -67,11 +67,15 @@ pub async fn record(
         close(view, failure, &added.id, facts, session).await?;
     }
     let fixed = fixed.into_iter().map(|failure| failure.id).collect();
-    Ok(Some(Recorded { id: added.id, repeated: added.existed, fixed }))
+    Ok(Some(RecordedExec { id: added.id, repeated: added.existed, fixed }))
 }
 
 /// Failures of the same command that are still open.
-async fn open_failures(view: &View, facts: &ExecFacts, shaped: &Shaped) -> Result<Vec<Entry>, MemoryError> {
+async fn open_failures(
+    view: &View,
+    facts: &ExecFacts,
+    shaped: &ShapedExec,
+) -> Result<Vec<Entry>, MemoryError> {
     let equals = |path: &str, value: Value| Condition { path: path.to_owned(), op: Op::Eq, value };
     let program = super::cut(&super::normal::program(&shaped.command), 100);
     let filter = Filter {

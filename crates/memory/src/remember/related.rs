@@ -5,11 +5,11 @@
 
 use serde_json::Value;
 
-use super::exec::{ExecFacts, Outcome, Shaped, shape};
+use super::exec::{ExecFacts, Outcome, ShapedExec, shape};
 use super::normal::{command_likeness, features, normal_error, overlap};
 use super::record::last_ms;
 use super::session::SESSION_GAP_MS;
-use crate::recall::{Labelled, Search, search};
+use crate::recall::{LabelledView, Search, search};
 use crate::{Condition, Entry, Filter, MemoryError, MemoryId, Op, PageRequest, View};
 
 /// The most that are shown.
@@ -33,7 +33,7 @@ const NOTE_WORDS_MIN: usize = 3;
 
 /// A memory that may help.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Related {
+pub struct RelatedMemory {
     pub id: MemoryId,
     pub kind: String,
     pub at_ms: u64,
@@ -45,12 +45,12 @@ pub struct Related {
     pub why: String,
     /// From 0 to 1.
     pub score: f32,
-    pub fixed_by: Option<Fix>,
+    pub fixed_by: Option<FailureFix>,
 }
 
 /// The commands that fixed a failure.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fix {
+pub struct FailureFix {
     /// The exec that succeeded.
     pub id: MemoryId,
     pub at_ms: u64,
@@ -65,12 +65,12 @@ pub async fn related(
     view: &View,
     facts: &ExecFacts,
     own: Option<&MemoryId>,
-) -> Result<Vec<Related>, MemoryError> {
+) -> Result<Vec<RelatedMemory>, MemoryError> {
     let shaped = shape(facts);
     if shaped.outcome != Outcome::Failed {
         return Ok(Vec::new());
     }
-    let mut found: Vec<Related> = Vec::new();
+    let mut found: Vec<RelatedMemory> = Vec::new();
     for entry in candidates(view, &shaped).await? {
         let known = found.iter().any(|related| related.id == entry.id);
         if known || (Some(&entry.id) == own && !was_fixed(&entry)) {
@@ -92,7 +92,7 @@ pub async fn related(
     Ok(found)
 }
 
-async fn candidates(view: &View, shaped: &Shaped) -> Result<Vec<Entry>, MemoryError> {
+async fn candidates(view: &View, shaped: &ShapedExec) -> Result<Vec<Entry>, MemoryError> {
     let program = super::cut(&super::normal::program(&shaped.command), 100);
     let filter = Filter {
         kinds: vec!["error".to_owned()],
@@ -112,20 +112,20 @@ async fn candidates(view: &View, shaped: &Shaped) -> Result<Vec<Entry>, MemoryEr
             include_cold: false,
             min_score: None,
         };
-        let views = [Labelled { label: String::new(), view: view.clone() }];
+        let views = [LabelledView { label: String::new(), view: view.clone() }];
         let hits = search(&views, &query).await?.hits;
         entries.extend(hits.into_iter().map(|hit| hit.entry));
     }
     Ok(entries)
 }
 
-fn weigh(entry: &Entry, facts: &ExecFacts, shaped: &Shaped) -> Option<Related> {
+fn weigh(entry: &Entry, facts: &ExecFacts, shaped: &ShapedExec) -> Option<RelatedMemory> {
     let (score, why) = match entry.kind.as_str() {
         "error" => weigh_failure(entry, shaped)?,
         "exec" | "summary" | "turn" => return None,
         _ => weigh_note(entry, shaped)?,
     };
-    (score >= SCORE_MIN && entry.at_ms <= facts.at_ms).then(|| Related {
+    (score >= SCORE_MIN && entry.at_ms <= facts.at_ms).then(|| RelatedMemory {
         id: entry.id.clone(),
         kind: entry.kind.clone(),
         at_ms: last_ms(entry),
@@ -137,7 +137,7 @@ fn weigh(entry: &Entry, facts: &ExecFacts, shaped: &Shaped) -> Option<Related> {
     })
 }
 
-fn weigh_failure(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
+fn weigh_failure(entry: &Entry, shaped: &ShapedExec) -> Option<(f32, String)> {
     let text = |name: &str| entry.metadata.get(name).and_then(Value::as_str);
     let command = command_likeness(text("command")?, &shaped.command);
     let (Some(theirs), Some(ours)) = (text("error"), shaped.error.as_deref()) else {
@@ -159,7 +159,7 @@ fn weigh_failure(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
 }
 
 /// A note, fact or decision that contains most of the error's words.
-fn weigh_note(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
+fn weigh_note(entry: &Entry, shaped: &ShapedExec) -> Option<(f32, String)> {
     let error = features(shaped.error.as_deref()?);
     let text = features(&entry.text);
     let common = error.intersection(&text).count();
@@ -170,7 +170,7 @@ fn weigh_note(entry: &Entry, shaped: &Shaped) -> Option<(f32, String)> {
     Some((share, format!("it has {common} of the {} words of the error", error.len())))
 }
 
-fn is_worth_showing(related: &Related, entry: &Entry, facts: &ExecFacts) -> bool {
+fn is_worth_showing(related: &RelatedMemory, entry: &Entry, facts: &ExecFacts) -> bool {
     // Always if there is a fix; otherwise if it is not recent, or occurred repeatedly.
     related.fixed_by.is_some()
         || entry.kind != "error"
@@ -182,13 +182,13 @@ fn was_fixed(entry: &Entry) -> bool {
     entry.metadata.contains_key("fix")
 }
 
-fn fix_of(entry: &Entry) -> Option<Fix> {
+fn fix_of(entry: &Entry) -> Option<FailureFix> {
     let fix = entry.metadata.get("fix")?;
     let list = |name: &str| -> Vec<String> {
         let values = fix.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    Some(Fix {
+    Some(FailureFix {
         id: fix.get("id")?.as_str()?.parse().ok()?,
         at_ms: fix.get("at_ms")?.as_u64()?,
         commands: list("commands"),

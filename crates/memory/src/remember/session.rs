@@ -15,7 +15,7 @@ const ENTRIES_LOOKED_AT: usize = 1_000;
 
 /// The owner of sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionOf {
+pub struct SessionOwner {
     /// The name of the sandbox or the agent; part of its sessions' names.
     pub name: String,
     /// When it was last started: a stop ends a session.
@@ -23,7 +23,7 @@ pub struct SessionOf {
 }
 
 /// The session that is open now, or the name of a new one.
-pub async fn current_session(view: &View, of: &SessionOf, now_ms: u64) -> Result<String, MemoryError> {
+pub async fn current_session(view: &View, of: &SessionOwner, now_ms: u64) -> Result<String, MemoryError> {
     let sessions = view.recent_sessions(ENTRIES_LOOKED_AT).await?;
     Ok(match open_one(&sessions, of, now_ms) {
         Some(session) => session.to_owned(),
@@ -31,11 +31,11 @@ pub async fn current_session(view: &View, of: &SessionOf, now_ms: u64) -> Result
     })
 }
 
-fn prefix(of: &SessionOf) -> String {
+fn prefix(of: &SessionOwner) -> String {
     format!("{} ", super::cut(of.name.trim(), 100))
 }
 
-fn open_one<'a>(sessions: &'a [RecentSession], of: &SessionOf, now_ms: u64) -> Option<&'a str> {
+fn open_one<'a>(sessions: &'a [RecentSession], of: &SessionOwner, now_ms: u64) -> Option<&'a str> {
     let prefix = prefix(of);
     sessions
         .iter()
@@ -62,7 +62,7 @@ mod tests {
             session("api b", 0, 55 * minute),
             session("webb c", 0, 59 * minute),
         ];
-        let of = |since_ms| SessionOf { name: "web".to_owned(), since_ms };
+        let of = |since_ms| SessionOwner { name: "web".to_owned(), since_ms };
         assert_eq!(open_one(&sessions, &of(None), 60 * minute), Some("web a"));
         assert_eq!(open_one(&sessions, &of(None), 80 * minute), None, "half an hour has passed");
         assert_eq!(open_one(&sessions, &of(Some(5 * minute)), 60 * minute), Some("web a"));

@@ -9,7 +9,7 @@ use crate::{Filter, NewEntry, PageRequest, View};
 
 const MINUTE_MS: u64 = 60_000;
 
-async fn run(view: &View, command: &str, code: i32, stderr: &str, at_ms: u64) -> Option<Recorded> {
+async fn run(view: &View, command: &str, code: i32, stderr: &str, at_ms: u64) -> Option<RecordedExec> {
     let facts = ExecFacts { at_ms, ..facts(command, code, stderr) };
     record(view, &facts, RememberMode::All, "box s1").await.unwrap()
 }
@@ -51,7 +51,7 @@ async fn an_exec_is_recorded_once_per_id() {
     assert_eq!(tell(&fork, "exe2").await, None);
     assert!(tell(&fork, "exe3").await.is_some() && tell(&view, "exe3").await.is_some());
     // Forgotten execs are not recorded again.
-    view.forget(&crate::Which::Ids(vec![first.id.clone()]), false).await.unwrap();
+    view.forget(&crate::EntrySelection::Ids(vec![first.id.clone()]), false).await.unwrap();
     assert_eq!(tell(&view, "exe1").await, None);
     tell(&view, "exe4").await;
     assert!(view.get(&first.id).await.is_err());
@@ -144,9 +144,9 @@ async fn the_errors_mode_keeps_only_successes_that_end_a_failure() {
 async fn sessions_open_and_close_automatically() {
     let world = World::new().await;
     let view = world.view();
-    let of = |since_ms| SessionOf { name: "web".to_owned(), since_ms };
+    let of = |since_ms| SessionOwner { name: "web".to_owned(), since_ms };
     let first = current_session(&view, &of(None), START_MS).await.unwrap();
-    let who = Who { user: None, agent: None };
+    let who = Participants { user: None, agent: None };
     let said = |text: &str| vec![Message { role: "user".to_owned(), content: text.to_owned() }];
     turn(&view, &said("hello"), &first, &who).await.unwrap();
     assert_eq!(current_session(&view, &of(None), START_MS + 10 * MINUTE_MS).await.unwrap(), first);
@@ -158,7 +158,7 @@ async fn sessions_open_and_close_automatically() {
 async fn a_turn_is_stored_once() {
     let world = World::new().await;
     let view = world.view();
-    let who = Who { user: Some("ann".to_owned()), agent: Some("coder".to_owned()) };
+    let who = Participants { user: Some("ann".to_owned()), agent: Some("coder".to_owned()) };
     let mut talk = vec![
         Message { role: "user".to_owned(), content: "deploy it".to_owned() },
         Message { role: "assistant".to_owned(), content: "[tool call] deploy {}".to_owned() },
@@ -186,8 +186,10 @@ async fn commands_between_a_failure_and_its_end_are_the_fix_in_every_mode() {
     let argv = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let commands =
         ["apt-get install old", "ls -l", "apt-get install libssl-dev", "./configure --token=abc123def456"];
-    let earlier: Vec<_> =
-        (0..).zip(commands).filter_map(|(minute, line)| Earlier::of(&argv(line), at(minute))).collect();
+    let earlier: Vec<_> = (0..)
+        .zip(commands)
+        .filter_map(|(minute, line)| EarlierCommand::of(&argv(line), at(minute)))
+        .collect();
     assert_eq!(earlier.len(), 3, "looking mends nothing");
     let fixed = ExecFacts { at_ms: at(9), earlier, ..facts("make install", 0, "") };
     let fixed = record(&view, &fixed, RememberMode::Errors, "s").await.unwrap().unwrap();

@@ -11,7 +11,7 @@ use crate::{MemoryError, MemoryId, NewEntry, View};
 
 /// The participants, for filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct Participants {
     pub user: Option<String>,
     pub agent: Option<String>,
 }
@@ -31,7 +31,7 @@ pub async fn turn(
     view: &View,
     messages: &[Message],
     session: &str,
-    who: &Who,
+    who: &Participants,
 ) -> Result<StoredMessages, MemoryError> {
     let entries = turn_entries(messages, session, who);
     if entries.len() > BATCH_MAX {
@@ -51,7 +51,7 @@ pub async fn turn(
 }
 
 /// The entries of messages; pure. A message that is too long for one entry becomes several, split between lines.
-fn turn_entries(messages: &[Message], session: &str, who: &Who) -> Vec<NewEntry> {
+fn turn_entries(messages: &[Message], session: &str, who: &Participants) -> Vec<NewEntry> {
     let mut seen: HashMap<(String, String), usize> = HashMap::new();
     let mut entries = Vec::new();
     for message in messages {
@@ -129,7 +129,7 @@ mod tests {
         Message { role: role.to_owned(), content: content.to_owned() }
     }
 
-    const WHO: Who = Who { user: None, agent: None };
+    const WHO: Participants = Participants { user: None, agent: None };
 
     fn keys(messages: &[Message], session: &str) -> Vec<String> {
         turn_entries(messages, session, &WHO).into_iter().filter_map(|entry| entry.key).collect()

@@ -104,8 +104,8 @@ fn fill_step(number: usize, step: &Step, values: &BTreeMap<String, String>) -> R
     }
 }
 
-fn refused(number: usize, place: &shell::Unsafe) -> MemoryError {
-    let shell::Unsafe { name, why } = place;
+fn refused(number: usize, place: &shell::FillError) -> MemoryError {
+    let shell::FillError { name, why } = place;
     let variable = variable(name);
     let why = format!("`{{{{{name}}}}}` cannot be filled in: {why} (write `\"${variable}\"` there instead)");
     MemoryError::invalid("the skill", format!("step {}: {why}", number + 1))

@@ -13,7 +13,7 @@ const KEPT_PER_VERSION: f64 = 0.25;
 
 /// The outcomes of one version of a skill, on one branch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Learned {
+pub(super) struct SkillOutcomes {
     pub(super) successes: u64,
     pub(super) failures: u64,
     /// The successes, each weighted by how recent it is.
@@ -21,7 +21,7 @@ pub(super) struct Learned {
     pub(super) recent_failures: f64,
 }
 
-impl Learned {
+impl SkillOutcomes {
     pub(super) const NOTHING: Self =
         Self { successes: 0, failures: 0, recent_successes: 0.0, recent_failures: 0.0 };
 
@@ -55,8 +55,8 @@ impl Learned {
 mod tests {
     use super::*;
 
-    fn learned(outcomes: &[bool]) -> Learned {
-        outcomes.iter().fold(Learned::NOTHING, |learned, ok| {
+    fn learned(outcomes: &[bool]) -> SkillOutcomes {
+        outcomes.iter().fold(SkillOutcomes::NOTHING, |learned, ok| {
             learned.after(&Outcome { ok: *ok, exit_code: None, detail: String::new(), took_ms: 1 })
         })
     }

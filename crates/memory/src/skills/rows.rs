@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::rank::Learned;
+use super::rank::SkillOutcomes;
 use super::{Body, Outcome, PastOutcome, Skill, check_name};
 use crate::newest::{Names, links, newest};
 use crate::space::chain::{BranchNo, Chain};
@@ -146,7 +146,7 @@ pub(super) fn learned(
     links: &[(BranchNo, u64)],
     name: &str,
     version: u64,
-) -> Result<(Learned, Option<PastOutcome>), MemoryError> {
+) -> Result<(SkillOutcomes, Option<PastOutcome>), MemoryError> {
     if let Some((learned, past)) = newest_outcome(connection, links, name, version)? {
         return Ok((learned, Some(past)));
     }
@@ -155,7 +155,7 @@ pub(super) fn learned(
             return Ok(((0..back).fold(learned, |learned, _| learned.inherited()), None));
         }
     }
-    Ok((Learned::NOTHING, None))
+    Ok((SkillOutcomes::NOTHING, None))
 }
 
 fn newest_outcome(
@@ -163,7 +163,7 @@ fn newest_outcome(
     links: &[(BranchNo, u64)],
     name: &str,
     version: u64,
-) -> rusqlite::Result<Option<(Learned, PastOutcome)>> {
+) -> rusqlite::Result<Option<(SkillOutcomes, PastOutcome)>> {
     let mut statement = connection.prepare_cached(
         "SELECT seq, at_ms, ok, exit_code, detail, took_ms, successes, failures, recent_successes, recent_failures
          FROM skill_outcomes WHERE name = ?1 AND version = ?2 AND branch = ?3 AND seq <= ?4 ORDER BY seq DESC LIMIT 1",
@@ -176,7 +176,7 @@ fn newest_outcome(
                 detail: row.get(4)?,
                 took_ms: unsigned(row, 5)?,
             };
-            let learned = Learned {
+            let learned = SkillOutcomes {
                 successes: unsigned(row, 6)?,
                 failures: unsigned(row, 7)?,
                 recent_successes: row.get(8)?,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Why a `{{name}}` cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unsafe {
+pub(super) struct FillError {
     pub(super) name: String,
     pub(super) why: &'static str,
 }
@@ -24,14 +24,14 @@ enum Piece<'a> {
 }
 
 /// Fills in all placeholders. Those without a value were refused before.
-pub(super) fn fill(command: &str, values: &BTreeMap<String, String>) -> Result<String, Unsafe> {
+pub(super) fn fill(command: &str, values: &BTreeMap<String, String>) -> Result<String, FillError> {
     let mut filled = String::with_capacity(command.len() + 64);
     for piece in split(command)? {
         match piece {
             Piece::Text(text) => filled.push_str(text),
             Piece::Place(name) => match values.get(name) {
                 Some(value) => filled.push_str(&quote(value)),
-                None => return Err(Unsafe { name: name.to_owned(), why: "there is no such parameter" }),
+                None => return Err(FillError { name: name.to_owned(), why: "there is no such parameter" }),
             },
         }
     }
@@ -70,7 +70,7 @@ struct Scanner<'a> {
     before: Option<char>,
 }
 
-fn split(command: &str) -> Result<Vec<Piece<'_>>, Unsafe> {
+fn split(command: &str) -> Result<Vec<Piece<'_>>, FillError> {
     let mut scanner = Scanner { text: command, at: 0, quoting: Quoting::Word, unsure: None, before: None };
     let mut pieces = Vec::new();
     let mut text_from = 0;
@@ -92,7 +92,7 @@ fn split(command: &str) -> Result<Vec<Piece<'_>>, Unsafe> {
 }
 
 impl Scanner<'_> {
-    fn admit(&self, name: &str) -> Result<(), Unsafe> {
+    fn admit(&self, name: &str) -> Result<(), FillError> {
         let why = match self.quoting {
             Quoting::Single | Quoting::Double => {
                 Some("it is inside quotes, and the value is quoted automatically")
@@ -102,7 +102,7 @@ impl Scanner<'_> {
         // `$'…'` is another kind of quotes, which contains escapes.
         let why = why.or((self.before == Some('$')).then_some("it follows a `$`"));
         match why {
-            Some(why) => Err(Unsafe { name: name.to_owned(), why }),
+            Some(why) => Err(FillError { name: name.to_owned(), why }),
             None => Ok(()),
         }
     }

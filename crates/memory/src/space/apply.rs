@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::arena::{Arena, ArenaRow, MARKED, Row, SUPERSEDED};
 use super::chain::{Branch, BranchNo};
-use super::marks::{Mark, Marked};
+use super::marks::{Mark, PlacedMark};
 use super::words::WordNo;
 
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) rows: Vec<ArenaRow>,
-    pub(crate) marks: Vec<(u32, Marked)>,
+    pub(crate) marks: Vec<(u32, PlacedMark)>,
     pub(crate) superseders: Vec<(u32, Row)>,
     pub(crate) words: Vec<(WordNo, String)>,
     pub(crate) branches: Vec<(BranchNo, Branch)>,
@@ -67,7 +67,7 @@ impl Effects {
             arena.put(row);
             if row.row != row.entity {
                 let mark = Mark::Version(Row(row.row));
-                insert_mark(arena, row.entity, Marked { seq: row.seq, branch: row.branch, mark });
+                insert_mark(arena, row.entity, PlacedMark { seq: row.seq, branch: row.branch, mark });
             }
             if !arena.marks.superseders(row.entity).is_empty() {
                 arena.raise(row.row, SUPERSEDED);
@@ -86,11 +86,11 @@ impl Effects {
 }
 
 /// Adds a mark. The entry's first version is added before it, because the list was not needed until now.
-pub(crate) fn insert_mark(arena: &Arena, entity: u32, marked: Marked) {
+pub(crate) fn insert_mark(arena: &Arena, entity: u32, marked: PlacedMark) {
     let first = Row(entity);
     if let Some((chunk, slot)) = arena.place(first) {
         let (seq, branch) = (chunk.seq[slot], chunk.branch[slot]);
-        arena.marks.insert(entity, Marked { seq, branch, mark: Mark::Version(first) });
+        arena.marks.insert(entity, PlacedMark { seq, branch, mark: Mark::Version(first) });
     }
     arena.marks.insert(entity, marked);
     arena.raise_entity(entity, MARKED);

@@ -18,7 +18,7 @@ use burrow_model::SpaceId;
 use rusqlite::Connection;
 
 use crate::MemoryError;
-use crate::artifacts::{DiskFloor, DiskLease, NoDiskSpace, Room, Used, used};
+use crate::artifacts::{DiskFloor, DiskLease, NoDiskSpace, SpaceUsage, UploadBudget, used};
 use crate::space::load::unsigned;
 use crate::space::migrate::BUSY_TIMEOUT;
 
@@ -45,7 +45,7 @@ pub(crate) struct FileLimits {
     /// The disk that the files are on.
     pub(crate) disk: Option<DiskFloor>,
     /// The uploads of artifacts, which count against the same quota.
-    pub(crate) room: Arc<Room>,
+    pub(crate) room: Arc<UploadBudget>,
 }
 
 /// What one write may do.
@@ -164,6 +164,6 @@ impl Allowance {
             return Err(MemoryError::Full { what: "bytes to the space", max: space_max });
         }
         let sandbox_max = self.quota_bytes.map(|max| max.saturating_mul(times));
-        Used { artifacts, file, sandbox_max }.check_sandbox(0)
+        SpaceUsage { artifacts, file, sandbox_max }.check_sandbox(0)
     }
 }

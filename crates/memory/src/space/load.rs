@@ -8,14 +8,14 @@ use rusqlite::{Connection, Row as SqlRow};
 use super::apply::insert_mark;
 use super::arena::{Arena, ArenaRow, Row, SUPERSEDED};
 use super::chain::{Branch, BranchNo, Branches};
-use super::marks::{Mark, Marked};
+use super::marks::{Mark, PlacedMark};
 use super::sessions::Sessions;
 use super::signs;
 use crate::MemoryError;
 use crate::embed::ModelId;
 
 /// The content of a file, except its texts.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedSpace {
     pub(crate) arena: Arena,
     pub(crate) counters: Counters,
     pub(crate) heads: HashMap<BranchNo, u64>,
@@ -31,7 +31,7 @@ pub(crate) struct Counters {
     pub(crate) row: u32,
 }
 
-pub(crate) fn load(connection: &Connection, model: &ModelId) -> Result<Loaded, MemoryError> {
+pub(crate) fn load(connection: &Connection, model: &ModelId) -> Result<LoadedSpace, MemoryError> {
     let transaction = connection.unchecked_transaction()?;
     let counters = transaction.query_row("SELECT last_seq, last_ms, last_row FROM state", (), |row| {
         Ok(Counters { seq: unsigned(row, 0)?, ms: unsigned(row, 1)?, row: number(row, 2)? })
@@ -49,7 +49,7 @@ pub(crate) fn load(connection: &Connection, model: &ModelId) -> Result<Loaded, M
     rows(&transaction, &mut arena, model)?;
     marks(&transaction, &arena)?;
     transaction.commit()?;
-    Ok(Loaded { arena, counters, heads, model })
+    Ok(LoadedSpace { arena, counters, heads, model })
 }
 
 fn branches(connection: &Connection, arena: &mut Arena) -> Result<HashMap<BranchNo, u64>, MemoryError> {
@@ -114,7 +114,7 @@ fn rows(connection: &Connection, arena: &mut Arena, model: Option<u32>) -> Resul
             signs: signs.map(signs::from_bytes),
         };
         if put.row != put.entity {
-            let marked = Marked { seq: put.seq, branch: put.branch, mark: Mark::Version(Row(put.row)) };
+            let marked = PlacedMark { seq: put.seq, branch: put.branch, mark: Mark::Version(Row(put.row)) };
             further.push((put.entity, marked));
         }
         if put.session != 0 && !put.erased {
@@ -134,7 +134,7 @@ fn marks(connection: &Connection, arena: &Arena) -> Result<(), MemoryError> {
     while let Some(row) = rows.next()? {
         let mark = Mark::from_stored(row.get(3)?, unsigned(row, 4)?)
             .ok_or_else(|| damaged(format!("mark {} has an unknown kind", unsigned(row, 0).unwrap_or(0))))?;
-        let marked = Marked { seq: unsigned(row, 0)?, branch: number(row, 1)?, mark };
+        let marked = PlacedMark { seq: unsigned(row, 0)?, branch: number(row, 1)?, mark };
         insert_mark(arena, number(row, 2)?, marked);
     }
     let mut statement = connection.prepare("SELECT row, target FROM supersedes ORDER BY row")?;

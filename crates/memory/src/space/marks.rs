@@ -44,7 +44,7 @@ impl Mark {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Marked {
+pub(crate) struct PlacedMark {
     pub(crate) seq: u64,
     pub(crate) branch: BranchNo,
     pub(crate) mark: Mark,
@@ -62,13 +62,13 @@ pub(crate) struct EntryState {
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// By entity, sorted by sequence number.
-    lists: RwLock<HashMap<u32, Vec<Marked>>>,
+    lists: RwLock<HashMap<u32, Vec<PlacedMark>>>,
     /// Rows that supersede an entity.
     superseders: RwLock<HashMap<u32, Vec<Row>>>,
 }
 
 impl Marks {
-    pub(crate) fn insert(&self, entity: u32, marked: Marked) {
+    pub(crate) fn insert(&self, entity: u32, marked: PlacedMark) {
         let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
         let list = lists.entry(entity).or_default();
         // Mostly at the end; a file that is being loaded adds versions and marks separately.
@@ -116,12 +116,13 @@ impl Marks {
     pub(crate) fn versions(&self, entity: u32) -> Vec<Row> {
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         let list = lists.get(&entity).map_or(&[][..], Vec::as_slice);
-        let version = |marked: &Marked| if let Mark::Version(row) = marked.mark { Some(row) } else { None };
+        let version =
+            |marked: &PlacedMark| if let Mark::Version(row) = marked.mark { Some(row) } else { None };
         list.iter().filter_map(version).collect()
     }
 
     /// The changes of an entry that a chain sees, in order.
-    pub(crate) fn seen(&self, entity: u32, chain: &Chain) -> Vec<Marked> {
+    pub(crate) fn seen(&self, entity: u32, chain: &Chain) -> Vec<PlacedMark> {
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         let list = lists.get(&entity).map_or(&[][..], Vec::as_slice);
         list.iter().filter(|marked| chain.sees(marked.branch, marked.seq)).copied().collect()

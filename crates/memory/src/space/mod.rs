@@ -76,7 +76,7 @@ pub(crate) struct ReadSide {
 
 /// The parameters for opening a space.
 #[derive(Clone, Debug)]
-pub(crate) struct Opening {
+pub(crate) struct SpaceOptions {
     pub(crate) path: PathBuf,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) embedder: Arc<dyn Embedder>,
@@ -85,8 +85,8 @@ pub(crate) struct Opening {
 
 impl Space {
     /// Blocking. Without `create`, a space without a file is vacant, and no file is created.
-    pub(crate) fn open(opening: Opening, create: bool) -> Result<Self, MemoryError> {
-        let Opening { path, clock, embedder, changes } = opening;
+    pub(crate) fn open(opening: SpaceOptions, create: bool) -> Result<Self, MemoryError> {
+        let SpaceOptions { path, clock, embedder, changes } = opening;
         let there = create || path.exists();
         let named = |error| at_path(error, &path);
         let connection = if there { migrate::open(&path) } else { migrate::open_vacant() }.map_err(named)?;

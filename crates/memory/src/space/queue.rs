@@ -38,20 +38,20 @@ const WEIGHT_MAX: usize = 2000;
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<JobQueue>,
     places: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct JobQueue {
     jobs: VecDeque<Box<dyn Job>>,
     /// A thread is draining the queue.
     draining: bool,
 }
 
-impl std::fmt::Debug for Waiting {
+impl std::fmt::Debug for JobQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting").field("jobs", &self.jobs.len()).field("draining", &self.draining).finish()
+        f.debug_struct("JobQueue").field("jobs", &self.jobs.len()).field("draining", &self.draining).finish()
     }
 }
 

@@ -4,7 +4,7 @@ use super::checksum::hash;
 
 /// A vector in the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Packed {
+pub(crate) struct PackedVector {
     /// The factor of the bytes.
     pub(crate) scale: f32,
     pub(crate) data: Vec<u8>,
@@ -34,15 +34,15 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Box<[u64]> {
 }
 
 /// Normalises to length 1, then quantises to eight bits per dimension: a cosine is off by a few thousandths, far less than models differ.
-pub(crate) fn pack(vector: &[f32]) -> Packed {
+pub(crate) fn pack(vector: &[f32]) -> PackedVector {
     let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
     let largest = vector.iter().fold(0f32, |largest, value| largest.max(value.abs()));
     if length == 0.0 || !length.is_finite() {
-        return Packed { scale: 0.0, data: vec![0; vector.len()] };
+        return PackedVector { scale: 0.0, data: vec![0; vector.len()] };
     }
     let step = largest / 127.0;
     let data = vector.iter().map(|value| ((value / step).round() as i8).to_le_bytes()[0]).collect();
-    Packed { scale: step / length, data }
+    PackedVector { scale: step / length, data }
 }
 
 /// The direction of a stored vector, with length 1.
@@ -69,12 +69,12 @@ pub(crate) fn cosine(query: &[f32], scale: f32, data: &[u8]) -> f32 {
 /// have the same magnitude. More precise than counting different signs, since larger dimensions of the query
 /// count more; a byte of signs costs one table look-up.
 #[derive(Debug)]
-pub(crate) struct Guess {
+pub(crate) struct SignEstimator {
     /// For each byte of signs and each of its values, its part of the dot product.
     parts: Vec<[f32; 256]>,
 }
 
-impl Guess {
+impl SignEstimator {
     pub(crate) fn of(query: &[f32]) -> Self {
         let parts = query.chunks(8).map(|dims| {
             let mut parts = [-dims.iter().sum::<f32>(); 256];
@@ -95,12 +95,12 @@ impl Guess {
 }
 
 /// The signs of a stored vector. A dimension that was rounded to zero has lost its sign.
-pub(crate) fn of_packed(packed: &Packed) -> Vec<u8> {
+pub(crate) fn of_packed(packed: &PackedVector) -> Vec<u8> {
     to_bytes(&of(&unpack(packed.scale, &packed.data)))
 }
 
 /// Whether stored signs match a stored vector, ignoring dimensions that were rounded to zero.
-pub(crate) fn agree(stored: &[u8], packed: &Packed) -> bool {
+pub(crate) fn agree(stored: &[u8], packed: &PackedVector) -> bool {
     let signs = from_bytes(stored);
     signs.len() == words(packed.data.len())
         && packed.data.iter().enumerate().all(|(at, byte)| {
@@ -110,7 +110,7 @@ pub(crate) fn agree(stored: &[u8], packed: &Packed) -> bool {
 }
 
 /// The checksum of a stored vector, for `check`.
-pub(crate) fn sum(packed: &Packed) -> i64 {
+pub(crate) fn sum(packed: &PackedVector) -> i64 {
     let mut bytes = packed.scale.to_le_bytes().to_vec();
     bytes.extend_from_slice(&packed.data);
     hash(&bytes)
@@ -143,7 +143,7 @@ mod tests {
     fn an_estimate_is_the_product_with_the_signs() {
         let query: Vec<f32> = (0..70u8).map(|at| (f32::from(at) * 1.3).sin()).collect();
         let other: Vec<f32> = (0..70u8).map(|at| (f32::from(at) * 0.4).cos()).collect();
-        let guess = Guess::of(&query);
+        let guess = SignEstimator::of(&query);
         for vector in [&query, &other] {
             let product: f32 = query.iter().zip(vector).map(|(a, b)| if *b > 0.0 { *a } else { -a }).sum();
             assert!((guess.score(&of(vector)) - product).abs() < 1e-3);

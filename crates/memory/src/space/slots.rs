@@ -12,7 +12,7 @@ use std::time::Duration;
 use burrow_model::SpaceId;
 use tokio::sync::{broadcast, watch};
 
-use super::{Opening, Space};
+use super::{Space, SpaceOptions};
 use crate::clock::Clock;
 use crate::embed::Embedder;
 use crate::limits::Limits;
@@ -103,7 +103,7 @@ impl Slots {
         {
             return Ok(Arc::clone(space));
         }
-        let opening = Opening {
+        let opening = SpaceOptions {
             path: self.path(id),
             clock: Arc::clone(&self.clock),
             embedder: Arc::clone(&self.embedder),

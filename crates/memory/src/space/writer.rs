@@ -13,7 +13,7 @@ use super::apply::{Effects, ListLengths};
 use super::arena::{Arena, Row};
 use super::chain::{Branch, BranchNo, Branches, Chain};
 use super::load::{Counters, integer, number, unsigned};
-use super::marks::{Mark, Marked};
+use super::marks::{Mark, PlacedMark};
 use super::visibility::{Binding, Visibility};
 use super::words::WordNo;
 use crate::MemoryError;
@@ -241,7 +241,7 @@ impl<'a> Writer<'a> {
         self.connection
             .prepare_cached("INSERT INTO marks (seq, branch, entity, what, value) VALUES (?, ?, ?, ?, ?)")?
             .execute((integer(seq), branch, entity, what, integer(value)))?;
-        self.batch.effects.marks.push((entity, Marked { seq, branch, mark }));
+        self.batch.effects.marks.push((entity, PlacedMark { seq, branch, mark }));
         Ok(seq)
     }
 

@@ -1,8 +1,8 @@
 //! Each operation of the store under normal conditions.
 
 use burrow_memory::{
-    AsOf, Condition, EntryChange, ExportLine, Filter, MemoryError, MemoryId, MemoryRef, NewEntry, Op,
-    PageRequest, VersionKind, Which,
+    AsOf, Condition, EntryChange, EntrySelection, ExportLine, Filter, MemoryError, MemoryId, MemoryRef,
+    NewEntry, Op, PageRequest, VersionKind,
 };
 use burrow_model::SandboxId;
 use serde_json::json;
@@ -114,10 +114,10 @@ async fn forgotten_entries_stay_in_the_past_and_in_other_branches() {
     let id = add(&view, "a secret plan").await;
     let child = world.fork(&view).await;
     let seq = view.point().await.unwrap().unwrap().seq;
-    assert_eq!(view.forget(&Which::Ids(vec![id.clone()]), true).await.unwrap().count, 1);
+    assert_eq!(view.forget(&EntrySelection::Ids(vec![id.clone()]), true).await.unwrap().count, 1);
     assert!(view.get(&id).await.is_ok(), "a dry run changes nothing");
-    assert_eq!(view.forget(&Which::Ids(vec![id.clone()]), false).await.unwrap().count, 1);
-    assert_eq!(view.forget(&Which::Ids(vec![id.clone()]), false).await.unwrap().count, 0);
+    assert_eq!(view.forget(&EntrySelection::Ids(vec![id.clone()]), false).await.unwrap().count, 1);
+    assert_eq!(view.forget(&EntrySelection::Ids(vec![id.clone()]), false).await.unwrap().count, 0);
     assert_not_found(view.get(&id).await);
     assert!(by_words(&view, "secret").await.is_empty());
     assert!(by_meaning(&view, world.embedder.vector("secret plan")).await.is_empty());
@@ -139,11 +139,11 @@ async fn entries_are_forgotten_by_filter_and_by_age() {
         view.add(vec![entry]).await.unwrap();
     }
     world.clock.set(10_000 + 2_500);
-    assert_eq!(view.forget(&Which::OlderThanMs(10_000), true).await.unwrap().count, 2);
+    assert_eq!(view.forget(&EntrySelection::OlderThanMs(10_000), true).await.unwrap().count, 2);
     let filter = Filter { session: Some("old".into()), since_ms: Some(1_500), ..Filter::all() };
-    assert_eq!(view.forget(&Which::Filter(filter), false).await.unwrap().count, 1);
+    assert_eq!(view.forget(&EntrySelection::Filter(filter), false).await.unwrap().count, 1);
     assert_eq!(texts(&view).await, ["at 1000", "at 3000"]);
-    assert_eq!(view.forget(&Which::OlderThanMs(10_000), false).await.unwrap().count, 1);
+    assert_eq!(view.forget(&EntrySelection::OlderThanMs(10_000), false).await.unwrap().count, 1);
     assert_eq!(texts(&view).await, ["at 3000"]);
 }
 
@@ -203,7 +203,7 @@ async fn a_superseded_entry_is_marked_on_branches_that_see_its_successor() {
     assert_eq!(listed(&view, &Filter::all()).await.len(), 1);
     assert_eq!(listed(&view, &Filter::everything()).await.len(), 2);
     assert_eq!(child.get(&old).await.unwrap().superseded_by, None);
-    view.forget(&Which::Ids(vec![new]), false).await.unwrap();
+    view.forget(&EntrySelection::Ids(vec![new]), false).await.unwrap();
     assert_eq!(view.get(&old).await.unwrap().superseded_by, None, "what replaced it is gone");
     let foreign = NewEntry { supersedes: vec![MemoryId::generate()], ..note("x") };
     assert_not_found(view.add(vec![foreign]).await);
@@ -309,7 +309,7 @@ async fn importing_an_export_repeatedly_gives_the_same_entries() {
     let cold = add(&view, "cold").await;
     view.cool(std::slice::from_ref(&cold)).await.unwrap();
     let gone = add(&view, "gone").await;
-    view.forget(&Which::Ids(vec![gone]), false).await.unwrap();
+    view.forget(&EntrySelection::Ids(vec![gone]), false).await.unwrap();
     for number in 0..1200 {
         view.add(vec![note(&format!("bulk {number}"))]).await.unwrap();
         if number > 20 {
@@ -339,7 +339,7 @@ async fn importing_an_export_repeatedly_gives_the_same_entries() {
         (original.at_ms, original.session, original.version)
     );
     assert!(other.get(&cold).await.unwrap().cold);
-    other.erase(&Which::Ids(vec![kept.clone()]), false).await.unwrap();
+    other.erase(&EntrySelection::Ids(vec![kept.clone()]), false).await.unwrap();
     assert_eq!(other.import(lines).await.unwrap().erased, 1);
     assert_not_found(other.get(&kept).await);
     assert_sound(&other).await;

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use burrow_memory::{AsOf, EntryChange, Filter, MemoryId, MemoryPoint, NewEntry, PageRequest, View, Which};
+use burrow_memory::{
+    AsOf, EntryChange, EntrySelection, Filter, MemoryId, MemoryPoint, NewEntry, PageRequest, View,
+};
 
 use crate::world::{
-    ByWords, Random, World, assert_not_found, assert_sound, by_meaning, by_words, listed, note,
+    Random, WordEmbedder, World, assert_not_found, assert_sound, by_meaning, by_words, listed, note,
 };
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct ModelEntry {
     pub(crate) text: String,
     pub(crate) word: String,
     pub(crate) version: u64,
@@ -19,7 +21,7 @@ pub(crate) struct Known {
     pub(crate) at_ms: u64,
 }
 
-pub(crate) type State = BTreeMap<MemoryId, Known>;
+pub(crate) type State = BTreeMap<MemoryId, ModelEntry>;
 
 /// A recorded moment, and the state that was visible then.
 struct Moment {
@@ -71,7 +73,7 @@ impl Family {
             87..94 => self.note_moment(branch).await,
             94..98 => self.look_back().await,
             98 => self.erase(branch).await,
-            _ => self.world.reopen(ByWords::new("words", 64, true)).await,
+            _ => self.world.reopen(WordEmbedder::new("words", 64, true)).await,
         }
         if self.steps.is_multiple_of(100) {
             // Views outlive the views that they were created from.
@@ -107,7 +109,7 @@ impl Family {
             let session = (self.random.below(3) > 0).then(|| format!("s{}", self.random.below(3)));
             let at_ms = 1000 + self.random.next() % 1000;
             batch.push(NewEntry { session: session.clone(), at_ms: Some(at_ms), ..note(&text) });
-            known.push(Known { text, word, version: 1, cold: false, count: 1, session, at_ms });
+            known.push(ModelEntry { text, word, version: 1, cold: false, count: 1, session, at_ms });
         }
         self.world.clock.advance(self.random.next() % 50);
         for (added, known) in view.add(batch).await.unwrap().into_iter().zip(known) {
@@ -132,7 +134,7 @@ impl Family {
     async fn forget(&mut self, branch: usize) {
         let Some(id) = self.some_id(branch) else { return };
         let view = self.refresh(branch);
-        assert_eq!(view.forget(&Which::Ids(vec![id.clone()]), false).await.unwrap().count, 1);
+        assert_eq!(view.forget(&EntrySelection::Ids(vec![id.clone()]), false).await.unwrap().count, 1);
         self.states[branch].remove(&id);
     }
 
@@ -211,7 +213,7 @@ impl Family {
     async fn erase(&mut self, branch: usize) {
         let Some(id) = self.some_id(branch) else { return };
         let view = self.refresh(branch);
-        assert_eq!(view.erase(&Which::Ids(vec![id.clone()]), false).await.unwrap().count, 1);
+        assert_eq!(view.erase(&EntrySelection::Ids(vec![id.clone()]), false).await.unwrap().count, 1);
         self.states.iter_mut().for_each(|state| drop(state.remove(&id)));
         self.points.iter_mut().for_each(|(_, state)| drop(state.remove(&id)));
         self.moments.iter_mut().for_each(|moment| drop(moment.state.remove(&id)));
@@ -233,7 +235,7 @@ pub(crate) async fn verify(view: &View, state: &State) {
         .into_iter()
         .map(|entry| {
             let word = entry.text.split(' ').next().unwrap().to_owned();
-            let known = Known {
+            let known = ModelEntry {
                 text: entry.text,
                 word,
                 version: entry.version,

@@ -6,9 +6,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use burrow_memory::{Limits, MemoryRef, NewEntry, SpaceId, Which};
+use burrow_memory::{EntrySelection, Limits, MemoryRef, NewEntry, SpaceId};
 
-use crate::world::{ByWords, Random, World, assert_sound, by_meaning, by_words, listed, note};
+use crate::world::{Random, WordEmbedder, World, assert_sound, by_meaning, by_words, listed, note};
 
 const FOLDER: &str = "BURROW_MEMORY_CRASH_FOLDER";
 const SPACE: &str = "BURROW_MEMORY_CRASH_SPACE";
@@ -24,7 +24,8 @@ fn a_child_that_writes_until_it_is_killed() {
     let round = std::env::var(ROUND).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async move {
-        let world = World::at(Path::new(&folder), ByWords::new("words", 64, true), Limits::usual()).await;
+        let world =
+            World::at(Path::new(&folder), WordEmbedder::new("words", 64, true), Limits::usual()).await;
         let mut writers = Vec::new();
         for writer in 0..4 {
             let view = world.memory.view(&MemoryRef::main(&space));
@@ -36,10 +37,10 @@ fn a_child_that_writes_until_it_is_killed() {
                     let entry = NewEntry { key: Some(key.clone()), ..note(&format!("{key} crash entry")) };
                     let added = view.add(vec![entry, note("filler of the batch")]).await.unwrap();
                     if at % 3 == 0 {
-                        view.forget(&Which::Ids(vec![added[1].id.clone()]), false).await.unwrap();
+                        view.forget(&EntrySelection::Ids(vec![added[1].id.clone()]), false).await.unwrap();
                     }
                     if at % 7 == 0 {
-                        view.erase(&Which::Ids(vec![added[1].id.clone()]), false).await.unwrap();
+                        view.erase(&EntrySelection::Ids(vec![added[1].id.clone()]), false).await.unwrap();
                     }
                     let mut out = std::io::stdout().lock();
                     if writeln!(out, "ACK {key}").and_then(|()| out.flush()).is_err() {
@@ -93,7 +94,7 @@ fn a_kill_at_any_moment_loses_no_acknowledged_write() {
         let kill_after = 1 + random.below(ACKNOWLEDGED_MAX);
         acknowledged.extend(killed_midway(folder.path(), &space, round, kill_after));
         runtime.block_on(async {
-            let world = World::at(folder.path(), ByWords::new("words", 64, true), Limits::usual()).await;
+            let world = World::at(folder.path(), WordEmbedder::new("words", 64, true), Limits::usual()).await;
             let view = world.memory.view(&MemoryRef::main(&space));
             assert_sound(&view).await;
             let entries = listed(&view, &burrow_memory::Filter::everything()).await;

@@ -1,11 +1,11 @@
 //! Flipped bits on disk, wrong indices, hostile texts, and texts that must be erased completely.
 
-use burrow_memory::{Entry, Filter, MemoryError, NewEntry, QueryTerm, View, Which};
+use burrow_memory::{Entry, EntrySelection, Filter, MemoryError, NewEntry, QueryTerm, View};
 use serde_json::json;
 
 use crate::world::{
-    ByWords, Random, World, add, add_in, assert_not_found, assert_sound, by_meaning, by_words, listed, note,
-    texts,
+    Random, WordEmbedder, World, add, add_in, assert_not_found, assert_sound, by_meaning, by_words, listed,
+    note, texts,
 };
 
 async fn filled(world: &World) -> View {
@@ -40,7 +40,8 @@ async fn a_flipped_bit_is_detected_or_has_no_visible_effect() {
         let place = folder.path().join(number.to_string());
         std::fs::create_dir(&place).unwrap();
         std::fs::write(place.join(format!("{}.db", of.space)), &flipped).unwrap();
-        let world = World::at(&place, ByWords::new("words", 64, true), burrow_memory::Limits::usual()).await;
+        let world =
+            World::at(&place, WordEmbedder::new("words", 64, true), burrow_memory::Limits::usual()).await;
         let view = world.memory.view(&of);
         match view.check().await {
             Ok(report) if report.is_sound() => {
@@ -68,7 +69,7 @@ async fn a_changed_text_is_detected_at_every_position() {
     std::fs::write(world.file(&of.space), &file).unwrap();
     let world = World::at(
         world.file(&of.space).parent().unwrap(),
-        ByWords::new("words", 64, true),
+        WordEmbedder::new("words", 64, true),
         burrow_memory::Limits::usual(),
     )
     .await;
@@ -99,7 +100,7 @@ async fn wrong_indices_are_detected_and_rebuilt_from_the_log() {
         let of = view.of().clone();
         world.memory.close().await;
         meddle(&world, &view, sql);
-        world.reopen(ByWords::new("words", 64, true)).await;
+        world.reopen(WordEmbedder::new("words", 64, true)).await;
         let view = world.memory.view(&of);
         let report = view.check().await.unwrap();
         assert!(!report.is_sound(), "{sql}");
@@ -133,7 +134,7 @@ async fn an_inconsistent_log_is_detected() {
         let of = view.of().clone();
         world.memory.close().await;
         meddle(&world, &view, sql);
-        world.reopen(ByWords::new("words", 64, true)).await;
+        world.reopen(WordEmbedder::new("words", 64, true)).await;
         let report = world.memory.view(&of).check().await.unwrap();
         assert!(!report.is_sound(), "{sql}");
     }
@@ -146,7 +147,7 @@ async fn files_of_newer_or_other_programs_are_refused_and_not_changed() {
     let of = view.of().clone();
     world.memory.close().await;
     meddle(&world, &view, "PRAGMA user_version = 99");
-    world.reopen(ByWords::new("words", 64, true)).await;
+    world.reopen(WordEmbedder::new("words", 64, true)).await;
     let refused = world.memory.view(&of).add(vec![note("x")]).await;
     assert!(matches!(refused, Err(MemoryError::TooNew { found: 99, .. })), "{refused:?}");
     std::fs::write(world.file(&of.space), b"this is not a database, whatever it is called").unwrap();
@@ -206,13 +207,17 @@ async fn an_erased_entry_is_removed_from_every_branch_index_and_byte() {
         ..burrow_memory::EntryChange::nothing()
     };
     child.update(&id, change, None).await.unwrap();
-    view.forget(&Which::Ids(vec![id.clone()]), false).await.unwrap();
+    view.forget(&EntrySelection::Ids(vec![id.clone()]), false).await.unwrap();
     add(&child, "something that stays").await;
     let filter = Filter { user: Some(format!("user {marker}")), ..Filter::all() };
-    let dry = view.erase(&Which::Filter(filter.clone()), true).await.unwrap();
+    let dry = view.erase(&EntrySelection::Filter(filter.clone()), true).await.unwrap();
     assert_eq!((dry.count, &dry.ids[..]), (1, std::slice::from_ref(&id)));
-    assert_eq!(view.erase(&Which::Filter(filter), false).await.unwrap().count, 1);
-    assert_eq!(view.erase(&Which::Ids(vec![id.clone()]), false).await.unwrap().count, 0, "repeatable");
+    assert_eq!(view.erase(&EntrySelection::Filter(filter), false).await.unwrap().count, 1);
+    assert_eq!(
+        view.erase(&EntrySelection::Ids(vec![id.clone()]), false).await.unwrap().count,
+        0,
+        "repeatable"
+    );
     let past = view.at(&burrow_memory::AsOf::Point(point)).await.unwrap();
     for view in [&view, &child, &past] {
         assert_not_found(view.get(&id).await);

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use burrow_memory::{Budget, Limits};
 
-use crate::world::{ByWords, World, add, assert_sound, by_meaning, by_words, texts};
+use crate::world::{WordEmbedder, World, add, assert_sound, by_meaning, by_words, texts};
 
 const ROUND: Budget = Budget { rows: 10_000 };
 
 #[tokio::test]
 async fn a_slow_embedder_fills_in_vectors_after_the_write() {
-    let world = World::with(ByWords::new("slow", 96, false), Limits::usual()).await;
+    let world = World::with(WordEmbedder::new("slow", 96, false), Limits::usual()).await;
     let view = world.own();
     for number in 0..10 {
         add(&view, &format!("entry number {number}")).await;
@@ -33,7 +33,7 @@ async fn a_slow_embedder_fills_in_vectors_after_the_write() {
 
 #[tokio::test]
 async fn a_failing_embedder_is_retried_with_growing_pauses() {
-    let world = World::with(ByWords::new("slow", 64, false), Limits::usual()).await;
+    let world = World::with(WordEmbedder::new("slow", 64, false), Limits::usual()).await;
     let view = world.own();
     world.embedder.down.store(true, Ordering::SeqCst);
     add(&view, "written all the same").await;
@@ -68,14 +68,14 @@ async fn an_immediate_embedder_that_fails_does_not_fail_the_write() {
 
 #[tokio::test]
 async fn another_model_embeds_everything_again_and_vectors_never_mix() {
-    let mut world = World::with(ByWords::new("first", 64, true), Limits::usual()).await;
+    let mut world = World::with(WordEmbedder::new("first", 64, true), Limits::usual()).await;
     let of = world.own().of().clone();
     let view = world.memory.view(&of);
     for number in 0..300 {
         add(&view, &format!("entry {number}")).await;
     }
     let old = world.embedder.vector("entry 7");
-    world.reopen(ByWords::new("second", 128, true)).await;
+    world.reopen(WordEmbedder::new("second", 128, true)).await;
     let view = world.memory.view(&of);
     add(&view, "entry of the second").await;
     let stats = view.stats().await.unwrap().vectors;
@@ -98,7 +98,7 @@ async fn another_model_embeds_everything_again_and_vectors_never_mix() {
     assert_eq!(by_meaning(&view, world.embedder.vector("entry 7")).await[0], "entry 7");
     assert_sound(&view).await;
     // The same name with other dimensions is another model.
-    world.reopen(ByWords::new("second", 64, true)).await;
+    world.reopen(WordEmbedder::new("second", 64, true)).await;
     let view = world.memory.view(&of);
     assert_eq!(view.stats().await.unwrap().vectors.pending, 301);
     assert_eq!(texts(&view).await.len(), 301);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use burrow_memory::{Filter, MemoryId, PageRequest, View, Which};
+use burrow_memory::{EntrySelection, Filter, MemoryId, PageRequest, View};
 
 use crate::branches::{Family, State};
 use crate::world::{assert_not_found, by_meaning, by_words, listed};
@@ -34,7 +34,7 @@ async fn nothing_else_is_found(family: &Family, view: &View, state: &State) {
         if !state.contains_key(id) {
             assert_not_found(view.get(id).await);
             assert_eq!(
-                view.forget(&Which::Ids(vec![id.clone()]), true).await.map(|f| f.count).unwrap_or(0),
+                view.forget(&EntrySelection::Ids(vec![id.clone()]), true).await.map(|f| f.count).unwrap_or(0),
                 0
             );
         }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use burrow_memory::{EntryChange, Limits, MemoryRef, SpaceId, Which};
+use burrow_memory::{EntryChange, EntrySelection, Limits, MemoryRef, SpaceId};
 
-use crate::world::{ByWords, Random, World, add, add_in, by_meaning, by_words, note, texts};
+use crate::world::{Random, WordEmbedder, World, add, add_in, by_meaning, by_words, note, texts};
 
 /// After a commit: the length of the journal, and the state that must be visible.
 struct Commit {
@@ -30,7 +30,7 @@ async fn written(world: &World, space: &SpaceId) -> Vec<Commit> {
             }
             3 => {
                 let id = add(&view, &format!("short lived {step}")).await;
-                view.forget(&Which::Ids(vec![id]), false).await.unwrap();
+                view.forget(&EntrySelection::Ids(vec![id]), false).await.unwrap();
             }
             4 => drop(view.repeat(std::slice::from_ref(&first), 1).await.unwrap()),
             _ => drop(add(&view, &format!("{step} {}", "long ".repeat(2000))).await),
@@ -45,7 +45,7 @@ async fn written(world: &World, space: &SpaceId) -> Vec<Commit> {
 async fn after_power_loss(folder: &Path, space: &SpaceId, file: &[u8], journal: &[u8], commits: &[Commit]) {
     std::fs::write(folder.join(format!("{space}.db")), file).unwrap();
     std::fs::write(folder.join(format!("{space}.db-wal")), journal).unwrap();
-    let world = World::at(folder, ByWords::new("words", 64, true), Limits::usual()).await;
+    let world = World::at(folder, WordEmbedder::new("words", 64, true), Limits::usual()).await;
     let view = world.memory.view(&MemoryRef::main(space));
     let report = view.check().await.unwrap();
     assert!(report.is_sound(), "journal of {} bytes: {report:#?}", journal.len());

@@ -16,14 +16,14 @@ pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
 /// An embedder for which texts with the same words are similar. May be slow (not immediate), and may be down.
 #[derive(Debug)]
-pub(crate) struct ByWords {
+pub(crate) struct WordEmbedder {
     model: ModelId,
     immediate: bool,
     pub(crate) down: AtomicBool,
     pub(crate) calls: AtomicU64,
 }
 
-impl ByWords {
+impl WordEmbedder {
     pub(crate) fn new(name: &str, dims: usize, immediate: bool) -> Arc<Self> {
         let model = ModelId { name: name.to_owned(), dims };
         Arc::new(Self { model, immediate, down: AtomicBool::new(false), calls: AtomicU64::new(0) })
@@ -48,7 +48,7 @@ impl ByWords {
     }
 }
 
-impl Embedder for ByWords {
+impl Embedder for WordEmbedder {
     fn model(&self) -> &ModelId {
         &self.model
     }
@@ -69,30 +69,30 @@ impl Embedder for ByWords {
 pub(crate) struct World {
     pub(crate) memory: Memory,
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) embedder: Arc<ByWords>,
+    pub(crate) embedder: Arc<WordEmbedder>,
     folder: PathBuf,
     _temporary: Option<tempfile::TempDir>,
 }
 
 impl World {
     pub(crate) async fn new() -> Self {
-        Self::with(ByWords::new("words", 64, true), Limits::usual()).await
+        Self::with(WordEmbedder::new("words", 64, true), Limits::usual()).await
     }
 
-    pub(crate) async fn with(embedder: Arc<ByWords>, limits: Limits) -> Self {
+    pub(crate) async fn with(embedder: Arc<WordEmbedder>, limits: Limits) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path().to_owned();
         Self { _temporary: Some(temporary), ..Self::at(&folder, embedder, limits).await }
     }
 
-    pub(crate) async fn at(folder: &Path, embedder: Arc<ByWords>, limits: Limits) -> Self {
+    pub(crate) async fn at(folder: &Path, embedder: Arc<WordEmbedder>, limits: Limits) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
         let memory = open(folder, &embedder, &clock, limits).await;
         Self { memory, clock, embedder, folder: folder.to_owned(), _temporary: None }
     }
 
     /// Closes the memory and opens it again, perhaps with another embedder.
-    pub(crate) async fn reopen(&mut self, embedder: Arc<ByWords>) {
+    pub(crate) async fn reopen(&mut self, embedder: Arc<WordEmbedder>) {
         self.memory.close().await;
         self.memory = open(&self.folder, &embedder, &self.clock, Limits::usual()).await;
         self.embedder = embedder;
@@ -112,7 +112,12 @@ impl World {
     }
 }
 
-async fn open(folder: &Path, embedder: &Arc<ByWords>, clock: &Arc<ManualClock>, limits: Limits) -> Memory {
+async fn open(
+    folder: &Path,
+    embedder: &Arc<WordEmbedder>,
+    clock: &Arc<ManualClock>,
+    limits: Limits,
+) -> Memory {
     Memory::open(MemoryOptions {
         folder: folder.to_owned(),
         artifacts: Arc::new(InMemory::new()),

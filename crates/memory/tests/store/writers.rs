@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burrow_memory::{Limits, LogKind, MemoryError, View};
 
-use crate::world::{ByWords, World, add, assert_sound, note, texts};
+use crate::world::{WordEmbedder, World, add, assert_sound, note, texts};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_writers_lose_nothing_and_share_no_number() {
@@ -85,7 +85,7 @@ async fn a_failed_or_panicked_job_rolls_back_only_its_own_changes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_spaces_than_may_be_open_are_closed_and_opened_as_they_are_used() {
     let limits = Limits { open_spaces_max: 2, ..Limits::usual() };
-    let world = World::with(ByWords::new("words", 64, true), limits).await;
+    let world = World::with(WordEmbedder::new("words", 64, true), limits).await;
     let views: Vec<View> = (0..8).map(|_| world.own()).collect();
     let tasks: Vec<_> = views
         .iter()

@@ -16,7 +16,7 @@ use axum::extract::FromRequestParts;
 use burrow_api::ErrorCode;
 use burrow_engine::{EngineError, MemoryScope, ObjectKind, ScopedView};
 use burrow_memory::AsOf;
-use burrow_memory::recall::Labelled;
+use burrow_memory::recall::LabelledView;
 use burrow_model::{SpaceAccess, TenantId};
 use http::request::Parts;
 use serde::Deserialize;
@@ -44,13 +44,13 @@ pub(crate) enum Principal {
 
 /// May read memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Recaller(pub(crate) Principal);
+pub(crate) struct MemoryReader(pub(crate) Principal);
 
 /// May also change it.
 #[derive(Clone, Debug)]
-pub(crate) struct Rememberer(pub(crate) Principal);
+pub(crate) struct MemoryWriter(pub(crate) Principal);
 
-impl FromRequestParts<Arc<App>> for Recaller {
+impl FromRequestParts<Arc<App>> for MemoryReader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
@@ -62,7 +62,7 @@ impl FromRequestParts<Arc<App>> for Recaller {
     }
 }
 
-impl FromRequestParts<Arc<App>> for Rememberer {
+impl FromRequestParts<Arc<App>> for MemoryWriter {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
@@ -77,7 +77,7 @@ impl FromRequestParts<Arc<App>> for Rememberer {
 /// Names the sandbox or the space whose memory is meant.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub(crate) struct OfPath {
+pub(crate) struct MemoryPath {
     /// A sandbox or a space: its id, a unique prefix of its id, or its name. A sandbox takes precedence; use
     /// `sandbox:NAME` or `space:NAME` to be explicit.
     #[param(pattern = "^((sandbox|space):)?[a-z0-9-]{1,63}$")]
@@ -101,7 +101,7 @@ pub(crate) struct ReadParams {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WhenParams {
+pub(crate) struct AsOfParams {
     /// The state at that time: a number of the log, a time (RFC 3339, or milliseconds since the Unix epoch), or a snapshot.
     #[param(max_length = 64)]
     pub(super) as_of: Option<String>,
@@ -225,9 +225,10 @@ impl Principal {
         of: &str,
         as_of: Option<&str>,
         spaces: &[String],
-    ) -> Result<Vec<Labelled>, ApiError> {
+    ) -> Result<Vec<LabelledView>, ApiError> {
         let scope = self.scope_at(app, of, as_of).await?;
-        let label = |scoped: &ScopedView| Labelled { label: scoped.label.clone(), view: scoped.view.clone() };
+        let label =
+            |scoped: &ScopedView| LabelledView { label: scoped.label.clone(), view: scoped.view.clone() };
         if spaces.is_empty() {
             return Ok(scope.views().map(label).collect());
         }

@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use utoipa::IntoParams;
 
-use super::access::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
+use super::access::{MemoryPath, MemoryReader, MemoryWriter, ReadParams, WriteParams};
 use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::error::ApiError;
@@ -85,7 +85,7 @@ impl VersionParams {
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<ArtifactPath>,
     Params(params): Params<WriteParams>,
     headers: HeaderMap,
@@ -192,7 +192,7 @@ fn metadata(headers: &HeaderMap) -> Result<Map<String, Value>, ApiError> {
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<ArtifactPath>,
     Params(params): Params<VersionParams>,
     headers: HeaderMap,
@@ -239,7 +239,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn head(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<ArtifactPath>,
     Params(params): Params<VersionParams>,
 ) -> Result<Response, ApiError> {
@@ -308,7 +308,7 @@ fn ascii(metadata: &Map<String, Value>) -> String {
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<ArtifactPath>,
     Params(params): Params<WriteParams>,
 ) -> Result<StatusCode, ApiError> {
@@ -340,13 +340,13 @@ pub(crate) struct ListParams {
 }
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}/artifacts", tag = "memory", params(OfPath, ListParams),
+    get, path = "/v1/memory/{of}/artifacts", tag = "memory", params(MemoryPath, ListParams),
     responses((status = 200, description = "The newest version of each artifact, sorted by name", body = Page<Artifact>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Page<Artifact>>, ApiError> {
     let request = page_request(params.cursor, params.limit)?;
@@ -362,7 +362,7 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn versions(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<ArtifactPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Json<Vec<Artifact>>, ApiError> {

@@ -11,15 +11,15 @@ use burrow_api::memory::{
 };
 use burrow_api::{Page, defaults};
 use burrow_engine::ScopedView;
-use burrow_memory::Which;
-use burrow_memory::remember::{self, SessionOf};
+use burrow_memory::EntrySelection;
+use burrow_memory::remember::{self, SessionOwner};
 use burrow_model::MemoryId;
 use http::StatusCode;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use utoipa::IntoParams;
 
-use super::access::{OfPath, Principal, ReadParams, Recaller, Rememberer, WriteParams};
+use super::access::{MemoryPath, MemoryReader, MemoryWriter, Principal, ReadParams, WriteParams};
 use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::auth::UnboundExecutor;
@@ -29,7 +29,7 @@ use burrow_http::input::{MemoryBody, Params, RawMemoryBody, Segments, parse};
 use burrow_http::refusals::{Common, MemoryRefusals, WithBody};
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/entries", tag = "memory", params(OfPath, WriteParams), request_body = AddMemory,
+    post, path = "/v1/memory/{of}/entries", tag = "memory", params(MemoryPath, WriteParams), request_body = AddMemory,
     responses(
         (status = 201, description = "Stored durably", body = AddedEntries),
         (status = 200, description = "All entries existed already, by key", body = AddedEntries),
@@ -38,8 +38,8 @@ use burrow_http::refusals::{Common, MemoryRefusals, WithBody};
 )]
 pub(crate) async fn add(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
-    Segments(path): Segments<OfPath>,
+    MemoryWriter(caller): MemoryWriter,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     RawMemoryBody(body): RawMemoryBody,
 ) -> Result<(StatusCode, Json<AddedEntries>), ApiError> {
@@ -69,7 +69,7 @@ async fn join_session(
     }
     let scope = caller.scope(app, of).await?;
     let Some(sandbox) = scope.sandbox else { return Ok(()) };
-    let of = SessionOf { name: scope.label, since_ms: sandbox.started_ms };
+    let of = SessionOwner { name: scope.label, since_ms: sandbox.started_ms };
     let session = remember::current_session(&space.view, &of, app.engine.now_ms()).await?;
     for entry in new.iter_mut().filter(|entry| joins(entry)) {
         entry.session = Some(session.clone());
@@ -146,13 +146,13 @@ pub(crate) struct ListParams {
 }
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}/entries", tag = "memory", params(OfPath, ListParams),
+    get, path = "/v1/memory/{of}/entries", tag = "memory", params(MemoryPath, ListParams),
     responses((status = 200, description = "Newest first", body = Page<MemoryEntry>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Page<MemoryEntry>>, ApiError> {
     let request = page_request(params.cursor, params.limit)?;
@@ -201,7 +201,7 @@ impl EntryPath {
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<EntryPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Json<MemoryEntry>, ApiError> {
@@ -216,7 +216,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn update(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<EntryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<UpdateEntry>,
@@ -234,7 +234,7 @@ pub(crate) async fn update(
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<EntryPath>,
     Params(params): Params<WriteParams>,
 ) -> Result<StatusCode, ApiError> {
@@ -242,7 +242,7 @@ pub(crate) async fn remove(
     let id = path.id()?;
     // An unknown id, or one of another branch, is an error.
     space.view.get(&id).await?;
-    space.view.forget(&Which::Ids(vec![id]), false).await?;
+    space.view.forget(&EntrySelection::Ids(vec![id]), false).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -252,7 +252,7 @@ pub(crate) async fn remove(
 )]
 pub(crate) async fn history(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<EntryPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Json<Vec<MemoryVersion>>, ApiError> {
@@ -262,13 +262,13 @@ pub(crate) async fn history(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/forget", tag = "memory", params(OfPath, WriteParams), request_body = ForgetEntries,
+    post, path = "/v1/memory/{of}/forget", tag = "memory", params(MemoryPath, WriteParams), request_body = ForgetEntries,
     responses((status = 200, description = "The forgotten entries", body = ForgottenEntries), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn forget(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
-    Segments(path): Segments<OfPath>,
+    MemoryWriter(caller): MemoryWriter,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<ForgetEntries>,
 ) -> Result<Json<ForgottenEntries>, ApiError> {
@@ -280,13 +280,13 @@ pub(crate) async fn forget(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/erase", tag = "memory", params(OfPath, WriteParams), request_body = EraseEntries,
+    post, path = "/v1/memory/{of}/erase", tag = "memory", params(MemoryPath, WriteParams), request_body = EraseEntries,
     responses((status = 200, description = "The erased entries", body = ErasedEntries), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn erase(
     State(app): State<Arc<App>>,
     caller: UnboundExecutor,
-    Segments(path): Segments<OfPath>,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<EraseEntries>,
 ) -> Result<Json<ErasedEntries>, ApiError> {
@@ -319,13 +319,13 @@ pub(crate) struct SessionParams {
 }
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}/sessions", tag = "memory", params(OfPath, SessionParams),
+    get, path = "/v1/memory/{of}/sessions", tag = "memory", params(MemoryPath, SessionParams),
     responses((status = 200, description = "Most recently used first", body = Page<MemorySession>), Common, MemoryRefusals),
 )]
 pub(crate) async fn sessions(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<SessionParams>,
 ) -> Result<Response, ApiError> {
     let request = page_request(params.cursor, params.limit)?;

@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::access::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
+use super::access::{MemoryPath, MemoryReader, MemoryWriter, ReadParams, WriteParams};
 use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::convert;
@@ -55,13 +55,13 @@ pub(crate) struct ListParams {
 }
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}/kv", tag = "memory", params(OfPath, ListParams),
+    get, path = "/v1/memory/{of}/kv", tag = "memory", params(MemoryPath, ListParams),
     responses((status = 200, description = "Sorted by key", body = Page<KvItem>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Page<KvItem>>, ApiError> {
     let request = page_request(params.cursor, params.limit)?;
@@ -77,7 +77,7 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<KeyPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Json<KvItem>, ApiError> {
@@ -99,7 +99,7 @@ fn no_key(key: &str) -> ApiError {
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<KeyPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<KvSet>,
@@ -137,7 +137,7 @@ pub(crate) struct DeleteParams {
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<KeyPath>,
     Params(params): Params<DeleteParams>,
 ) -> Result<StatusCode, ApiError> {
@@ -154,7 +154,7 @@ pub(crate) async fn remove(
 )]
 pub(crate) async fn history(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<KeyPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Json<Vec<KvVersion>>, ApiError> {
@@ -167,13 +167,13 @@ pub(crate) async fn history(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/kv-batch", tag = "memory", params(OfPath, WriteParams), request_body = KvBatch,
+    post, path = "/v1/memory/{of}/kv-batch", tag = "memory", params(MemoryPath, WriteParams), request_body = KvBatch,
     responses((status = 200, description = "All operations were executed", body = KvChanged), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn batch(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
-    Segments(path): Segments<OfPath>,
+    MemoryWriter(caller): MemoryWriter,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<KvBatch>,
 ) -> Result<Json<KvChanged>, ApiError> {
@@ -194,14 +194,14 @@ pub(crate) async fn batch(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/kv-increment", tag = "memory", params(OfPath, WriteParams),
+    post, path = "/v1/memory/{of}/kv-increment", tag = "memory", params(MemoryPath, WriteParams),
     request_body = KvIncrement,
     responses((status = 200, description = "The new value", body = KvItem), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn increment(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
-    Segments(path): Segments<OfPath>,
+    MemoryWriter(caller): MemoryWriter,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<KvIncrement>,
 ) -> Result<Json<KvItem>, ApiError> {

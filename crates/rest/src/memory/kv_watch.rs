@@ -22,7 +22,7 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use utoipa::IntoParams;
 
-use super::access::{OfPath, Principal, ReadParams, Recaller};
+use super::access::{MemoryPath, MemoryReader, Principal, ReadParams};
 use burrow_http::app::App;
 use burrow_http::convert;
 use burrow_http::error::ApiError;
@@ -53,7 +53,7 @@ pub(crate) struct WatchParams {
 }
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}/kv-watch", tag = "memory", params(OfPath, WatchParams),
+    get, path = "/v1/memory/{of}/kv-watch", tag = "memory", params(MemoryPath, WatchParams),
     responses(
         (status = 200, description = "One `KvEvent` per line; the first is a heartbeat", body = KvEvent,
          content_type = "application/x-ndjson"),
@@ -62,8 +62,8 @@ pub(crate) struct WatchParams {
 )]
 pub(crate) async fn watch(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WatchParams>,
 ) -> Result<Response, ApiError> {
     let read = ReadParams { as_of: None, space: params.space };

@@ -8,10 +8,10 @@ use axum::extract::State;
 use burrow_api::memory::{
     ContextBlock, ContextRequest, RecallRequest, SearchMemory, SearchResult, StoreTurn, StoredTurn,
 };
-use burrow_memory::remember::{self, SessionOf, Who};
+use burrow_memory::remember::{self, Participants, SessionOwner};
 use http::StatusCode;
 
-use super::access::{OfPath, Principal, Recaller, Rememberer, WhenParams, WriteParams};
+use super::access::{AsOfParams, MemoryPath, MemoryReader, MemoryWriter, Principal, WriteParams};
 use burrow_http::app::App;
 use burrow_http::convert;
 use burrow_http::error::ApiError;
@@ -20,14 +20,14 @@ use burrow_http::metrics::MemoryQuery;
 use burrow_http::refusals::{Common, MemoryRefusals, WithBody};
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/search", tag = "memory", params(OfPath, WhenParams), request_body = SearchMemory,
+    post, path = "/v1/memory/{of}/search", tag = "memory", params(MemoryPath, AsOfParams), request_body = SearchMemory,
     responses((status = 200, description = "Best first, each with the reasons for its rank", body = SearchResult), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn search(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
-    Params(params): Params<WhenParams>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
+    Params(params): Params<AsOfParams>,
     MemoryBody(body): MemoryBody<SearchMemory>,
 ) -> Result<Json<SearchResult>, ApiError> {
     let began = Instant::now();
@@ -40,28 +40,28 @@ pub(crate) async fn search(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/context", tag = "memory", params(OfPath, WhenParams), request_body = ContextRequest,
+    post, path = "/v1/memory/{of}/context", tag = "memory", params(MemoryPath, AsOfParams), request_body = ContextRequest,
     responses((status = 200, description = "A block of text for a prompt", body = ContextBlock), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn context(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
-    Params(params): Params<WhenParams>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
+    Params(params): Params<AsOfParams>,
     MemoryBody(body): MemoryBody<ContextRequest>,
 ) -> Result<Json<ContextBlock>, ApiError> {
     answer(&app, &caller, &path.of, params.as_of.as_deref(), body).await
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/recall", tag = "memory", params(OfPath, WhenParams), request_body = RecallRequest,
+    post, path = "/v1/memory/{of}/recall", tag = "memory", params(MemoryPath, AsOfParams), request_body = RecallRequest,
     responses((status = 200, description = "A block of text to insert before the turn", body = ContextBlock), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn recall(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
-    Params(params): Params<WhenParams>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
+    Params(params): Params<AsOfParams>,
     MemoryBody(body): MemoryBody<RecallRequest>,
 ) -> Result<Json<ContextBlock>, ApiError> {
     let RecallRequest { messages, budget_tokens, session } = body;
@@ -91,13 +91,13 @@ async fn answer(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/turns", tag = "memory", params(OfPath, WriteParams), request_body = StoreTurn,
+    post, path = "/v1/memory/{of}/turns", tag = "memory", params(MemoryPath, WriteParams), request_body = StoreTurn,
     responses((status = 201, description = "Stored", body = StoredTurn), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn turns(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
-    Segments(path): Segments<OfPath>,
+    MemoryWriter(caller): MemoryWriter,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<StoreTurn>,
 ) -> Result<(StatusCode, Json<StoredTurn>), ApiError> {
@@ -112,11 +112,11 @@ pub(crate) async fn turns(
         Some(session) => session,
         None => {
             let name = agent.clone().unwrap_or(scope.label);
-            let of = SessionOf { name, since_ms: scope.sandbox.and_then(|row| row.started_ms) };
+            let of = SessionOwner { name, since_ms: scope.sandbox.and_then(|row| row.started_ms) };
             remember::current_session(&space.view, &of, app.engine.now_ms()).await?
         }
     };
-    let stored = remember::turn(&space.view, &messages, &session, &Who { user, agent }).await?;
+    let stored = remember::turn(&space.view, &messages, &session, &Participants { user, agent }).await?;
     let stored = convert::stored_turn(stored);
     app.metrics.memory.added(stored.added);
     Ok((StatusCode::CREATED, Json(stored)))

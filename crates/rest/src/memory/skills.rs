@@ -16,7 +16,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::access::{OfPath, Principal, ReadParams, Recaller, Rememberer, WhenParams, WriteParams};
+use super::access::{AsOfParams, MemoryPath, MemoryReader, MemoryWriter, Principal, ReadParams, WriteParams};
 use super::page::{memory_page, page_request};
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Executor, check_reference};
@@ -57,13 +57,13 @@ pub(crate) struct VersionParams {
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/skills", tag = "memory", params(OfPath, WriteParams), request_body = NewSkill,
+    post, path = "/v1/memory/{of}/skills", tag = "memory", params(MemoryPath, WriteParams), request_body = NewSkill,
     responses((status = 201, description = "Stored as a new version", body = Skill), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
-    Segments(path): Segments<OfPath>,
+    MemoryWriter(caller): MemoryWriter,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<NewSkill>,
 ) -> Result<(StatusCode, Json<Skill>), ApiError> {
@@ -93,13 +93,13 @@ pub(crate) struct ListParams {
 }
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}/skills", tag = "memory", params(OfPath, ListParams),
+    get, path = "/v1/memory/{of}/skills", tag = "memory", params(MemoryPath, ListParams),
     responses((status = 200, description = "The newest version of each skill, sorted by name", body = Page<Skill>), Common, MemoryRefusals),
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Page<Skill>>, ApiError> {
     let request = page_request(params.cursor, params.limit)?;
@@ -114,7 +114,7 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<SkillPath>,
     Params(params): Params<VersionParams>,
 ) -> Result<Json<Skill>, ApiError> {
@@ -129,7 +129,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn versions(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
+    MemoryReader(caller): MemoryReader,
     Segments(path): Segments<SkillPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Json<Vec<Skill>>, ApiError> {
@@ -144,7 +144,7 @@ pub(crate) async fn versions(
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<SkillPath>,
     Params(params): Params<WriteParams>,
 ) -> Result<StatusCode, ApiError> {
@@ -154,14 +154,14 @@ pub(crate) async fn remove(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/skills/search", tag = "memory", params(OfPath, WhenParams), request_body = FindSkills,
+    post, path = "/v1/memory/{of}/skills/search", tag = "memory", params(MemoryPath, AsOfParams), request_body = FindSkills,
     responses((status = 200, description = "Best first", body = FoundSkills), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn search(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
-    Params(params): Params<WhenParams>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
+    Params(params): Params<AsOfParams>,
     MemoryBody(body): MemoryBody<FindSkills>,
 ) -> Result<Json<FoundSkills>, ApiError> {
     let limit = convert::bounded("limit", body.limit, defaults::MEMORY_HITS, 1..=100)? as usize;
@@ -201,7 +201,7 @@ pub(crate) struct OutcomeParams {
 )]
 pub(crate) async fn outcome(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
+    MemoryWriter(caller): MemoryWriter,
     Segments(path): Segments<SkillPath>,
     Params(params): Params<OutcomeParams>,
     MemoryBody(body): MemoryBody<SkillOutcome>,
@@ -213,14 +213,14 @@ pub(crate) async fn outcome(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/skills/promote", tag = "memory", params(OfPath, WriteParams),
+    post, path = "/v1/memory/{of}/skills/promote", tag = "memory", params(MemoryPath, WriteParams),
     request_body = PromoteSkill,
     responses((status = 201, description = "Stored as a new skill, or as a new version", body = Skill), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn promote(
     State(app): State<Arc<App>>,
     caller: Executor,
-    Segments(path): Segments<OfPath>,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<PromoteSkill>,
 ) -> Result<(StatusCode, Json<Skill>), ApiError> {

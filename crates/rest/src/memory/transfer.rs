@@ -16,7 +16,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::access::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
+use super::access::{MemoryPath, MemoryReader, MemoryWriter, ReadParams, WriteParams};
 use burrow_http::app::App;
 use burrow_http::error::ApiError;
 use burrow_http::input::{Params, Segments, parse};
@@ -36,7 +36,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}/export", tag = "memory", params(OfPath, ReadParams),
+    get, path = "/v1/memory/{of}/export", tag = "memory", params(MemoryPath, ReadParams),
     responses(
         (status = 200, description = "The whole memory, one object per line", body = MemoryLine,
          content_type = "application/x-ndjson"),
@@ -45,8 +45,8 @@ const LINE_BYTES_MAX: usize = 4 << 20;
 )]
 pub(crate) async fn export(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Response, ApiError> {
     let space = caller.reading(&app, &path.of, &params).await?;
@@ -90,15 +90,15 @@ async fn ended<T>(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/import", tag = "memory", params(OfPath, WriteParams),
+    post, path = "/v1/memory/{of}/import", tag = "memory", params(MemoryPath, WriteParams),
     request_body(content = MemoryLine, content_type = "application/x-ndjson",
         description = "The lines of an export, one object per line"),
     responses((status = 200, description = "Counts of what was stored", body = ImportedMemory), Common, MemoryRefusals),
 )]
 pub(crate) async fn import(
     State(app): State<Arc<App>>,
-    Rememberer(caller): Rememberer,
-    Segments(path): Segments<OfPath>,
+    MemoryWriter(caller): MemoryWriter,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     body: Body,
 ) -> Result<Json<ImportedMemory>, ApiError> {

@@ -9,7 +9,7 @@ use burrow_api::memory::{
     ConsolidateMemory, ConsolidatedMemory, MemoryCheck, MemoryStats, MergeMemory, MergedMemory,
 };
 
-use super::access::{OfPath, Principal, ReadParams, Recaller, WriteParams};
+use super::access::{MemoryPath, MemoryReader, Principal, ReadParams, WriteParams};
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Executor, UnboundExecutor};
 use burrow_http::convert;
@@ -18,13 +18,13 @@ use burrow_http::input::{JsonBody, Params, Segments};
 use burrow_http::refusals::{Common, MemoryRefusals, WithBody};
 
 #[utoipa::path(
-    get, path = "/v1/memory/{of}", tag = "memory", params(OfPath, ReadParams),
+    get, path = "/v1/memory/{of}", tag = "memory", params(MemoryPath, ReadParams),
     responses((status = 200, description = "The statistics", body = MemoryStats), Common, MemoryRefusals),
 )]
 pub(crate) async fn stats(
     State(app): State<Arc<App>>,
-    Recaller(caller): Recaller,
-    Segments(path): Segments<OfPath>,
+    MemoryReader(caller): MemoryReader,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<ReadParams>,
 ) -> Result<Json<MemoryStats>, ApiError> {
     let scope = caller.scope(&app, &path.of).await?;
@@ -34,14 +34,14 @@ pub(crate) async fn stats(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/merge", tag = "memory", params(OfPath), request_body = MergeMemory,
+    post, path = "/v1/memory/{of}/merge", tag = "memory", params(MemoryPath), request_body = MergeMemory,
     responses((status = 200, description = "The merged changes", body = MergedMemory), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn merge(
     State(app): State<Arc<App>>,
     caller: Executor,
     _: burrow_http::input::NoParams,
-    Segments(path): Segments<OfPath>,
+    Segments(path): Segments<MemoryPath>,
     body: JsonBody<MergeMemory>,
 ) -> Result<Json<MergedMemory>, ApiError> {
     let principal = Principal::Key(Caller::clone(&caller));
@@ -55,14 +55,14 @@ pub(crate) async fn merge(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/consolidate", tag = "memory", params(OfPath, WriteParams),
+    post, path = "/v1/memory/{of}/consolidate", tag = "memory", params(MemoryPath, WriteParams),
     request_body = ConsolidateMemory,
     responses((status = 200, description = "The consolidated entries", body = ConsolidatedMemory), Common, MemoryRefusals, WithBody),
 )]
 pub(crate) async fn consolidate(
     State(app): State<Arc<App>>,
     caller: Executor,
-    Segments(path): Segments<OfPath>,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
     body: JsonBody<ConsolidateMemory>,
 ) -> Result<Json<ConsolidatedMemory>, ApiError> {
@@ -78,13 +78,13 @@ pub(crate) async fn consolidate(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/check", tag = "memory", params(OfPath, WriteParams),
+    post, path = "/v1/memory/{of}/check", tag = "memory", params(MemoryPath, WriteParams),
     responses((status = 200, description = "The result of the check", body = MemoryCheck), Common, MemoryRefusals),
 )]
 pub(crate) async fn check(
     State(app): State<Arc<App>>,
     caller: UnboundExecutor,
-    Segments(path): Segments<OfPath>,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
 ) -> Result<Json<MemoryCheck>, ApiError> {
     // The check reads the whole space, including other sandboxes' branches.
@@ -97,13 +97,13 @@ pub(crate) async fn check(
 }
 
 #[utoipa::path(
-    post, path = "/v1/memory/{of}/rebuild", tag = "memory", params(OfPath, WriteParams),
+    post, path = "/v1/memory/{of}/rebuild", tag = "memory", params(MemoryPath, WriteParams),
     responses((status = 200, description = "The indices were rebuilt; the result of the check", body = MemoryCheck), Common, MemoryRefusals),
 )]
 pub(crate) async fn rebuild(
     State(app): State<Arc<App>>,
     caller: UnboundExecutor,
-    Segments(path): Segments<OfPath>,
+    Segments(path): Segments<MemoryPath>,
     Params(params): Params<WriteParams>,
 ) -> Result<Json<MemoryCheck>, ApiError> {
     let principal = Principal::Key(Caller::clone(&caller));

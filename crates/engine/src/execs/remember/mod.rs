@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::{ExecInfo, ExecOutcome, ExecState, signal_name};
-use burrow_memory::remember::{self, ExecFacts, Related, SessionOf};
+use burrow_memory::remember::{self, ExecFacts, RelatedMemory, SessionOwner};
 use burrow_memory::{Condition, Filter, MemoryError, Op, PageRequest, View};
 use burrow_model::{ExecId, RememberMode, State};
 use tokio::sync::oneshot;
@@ -44,7 +44,7 @@ pub(super) async fn remembered(
     guest: &Guest,
     info: &ExecInfo,
     tails: &Tails,
-) -> Vec<Related> {
+) -> Vec<RelatedMemory> {
     let (mode, remembering) = (guest.sandbox().spec.memory.remember, &engine.shared.remembering);
     let ExecState::Ended(outcome) = &info.state else { return Vec::new() };
     let Ok(exec) = info.exec.parse::<ExecId>() else { return Vec::new() };
@@ -128,7 +128,7 @@ async fn record(
     guest: &Guest,
     (mode, exec, started_ms): (RememberMode, &ExecId, u64),
     mut facts: ExecFacts,
-    tell: Option<oneshot::Sender<Vec<Related>>>,
+    tell: Option<oneshot::Sender<Vec<RelatedMemory>>>,
 ) -> Result<(), EngineError> {
     let row = engine.get(&guest.sandbox().tenant, &guest.sandbox().id).await?;
     let since_ms = row.started_ms;
@@ -154,7 +154,7 @@ async fn record(
     // If the sandbox's quota is full, nothing is recorded.
     view.check_quota().await?;
     facts.files_changed = files_changed(guest, &facts, started_ms).await;
-    let of = SessionOf { name: scope.label, since_ms };
+    let of = SessionOwner { name: scope.label, since_ms };
     let session = remember::current_session(view, &of, facts.at_ms).await?;
     if failed {
         remembering.failing(sandbox);
@@ -190,7 +190,7 @@ async fn add_origin(
 }
 
 /// The same for an exec whose output this daemon has not read: its end is fetched first.
-pub(super) async fn remembered_late(engine: &Engine, record: &ExecRecord) -> Vec<Related> {
+pub(super) async fn remembered_late(engine: &Engine, record: &ExecRecord) -> Vec<RelatedMemory> {
     let ExecRecord { row, info } = record;
     if record.outcome().is_none() {
         return Vec::new();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burrow_catalog::SandboxRow;
-use burrow_memory::remember::{Earlier, ExecFacts, Related};
+use burrow_memory::remember::{EarlierCommand, ExecFacts, RelatedMemory};
 use burrow_model::{ExecId, MemoryRef, SandboxId};
 use tokio::sync::Semaphore;
 
@@ -33,7 +33,7 @@ pub(crate) struct Remembering {
     /// Secrets that were passed to running execs. Oldest first.
     given: Mutex<VecDeque<(ExecId, Vec<String>)>>,
     /// Recent successful commands of sandboxes that record failures only. Oldest first.
-    went_well: Mutex<VecDeque<(SandboxId, Earlier)>>,
+    went_well: Mutex<VecDeque<(SandboxId, EarlierCommand)>>,
     open_failures: Mutex<OpenFailures>,
 }
 
@@ -49,7 +49,7 @@ struct OpenFailures {
 #[derive(Debug, Default)]
 struct RecordedExecs {
     /// With the related entries that were found, for later requests.
-    execs: HashMap<ExecId, Vec<Related>>,
+    execs: HashMap<ExecId, Vec<RelatedMemory>>,
     order: VecDeque<ExecId>,
 }
 
@@ -124,7 +124,7 @@ impl Remembering {
 
     /// Keeps a successful command: it may be the fix of a failure.
     pub(super) fn note(&self, sandbox: &SandboxId, facts: &ExecFacts) {
-        let Some(earlier) = Earlier::of(&facts.command, facts.at_ms) else { return };
+        let Some(earlier) = EarlierCommand::of(&facts.command, facts.at_ms) else { return };
         let mut went_well = self.went_well.lock().unwrap_or_else(PoisonError::into_inner);
         went_well.push_back((sandbox.clone(), earlier));
         if went_well.len() > WENT_WELL_MAX {
@@ -132,19 +132,19 @@ impl Remembering {
         }
     }
 
-    pub(super) fn went_well(&self, sandbox: &SandboxId) -> Vec<Earlier> {
+    pub(super) fn went_well(&self, sandbox: &SandboxId) -> Vec<EarlierCommand> {
         let went_well = self.went_well.lock().unwrap_or_else(PoisonError::into_inner);
         let of_it = went_well.iter().rev().filter(|(of, _)| of == sandbox);
         of_it.take(EARLIER_MAX).map(|(_, earlier)| earlier.clone()).collect()
     }
 
     /// The related entries of an exec that is already recorded.
-    pub(super) fn known(&self, exec: &ExecId) -> Option<Vec<Related>> {
+    pub(super) fn known(&self, exec: &ExecId) -> Option<Vec<RelatedMemory>> {
         self.recorded_execs().execs.get(exec).cloned()
     }
 
     /// Keeps the related entries for later requests.
-    pub(super) fn found(&self, exec: &ExecId, related: &[Related]) {
+    pub(super) fn found(&self, exec: &ExecId, related: &[RelatedMemory]) {
         if let Some(known) = self.recorded_execs().execs.get_mut(exec) {
             *known = related.to_vec();
         }

@@ -3,9 +3,10 @@
 use burrow_api::ErrorCode;
 use burrow_api::memory as api;
 use burrow_memory::{
-    Added, Condition, Entry, EntryChange, Erased, Filter, Forgotten, NewEntry, Op, SessionInfo, Version,
+    AddResult, Condition, Entry, EntryChange, EraseReport, Filter, ForgetReport, NewEntry, Op, SessionInfo,
+    Version,
 };
-use burrow_memory::{VersionKind, Which};
+use burrow_memory::{EntrySelection, VersionKind};
 use burrow_model::MemoryId;
 
 use super::millis;
@@ -52,7 +53,7 @@ pub fn new_entry(new: api::NewEntry) -> Result<NewEntry, ApiError> {
     })
 }
 
-pub fn added_entry(added: Added) -> api::AddedEntry {
+pub fn added_entry(added: AddResult) -> api::AddedEntry {
     api::AddedEntry {
         id: added.id.into(),
         seq: added.seq,
@@ -175,26 +176,28 @@ pub fn which(
     named: Vec<String>,
     by: Option<api::EntryFilter>,
     older_than_seconds: Option<u64>,
-) -> Result<Which, ApiError> {
+) -> Result<EntrySelection, ApiError> {
     match (named.is_empty(), by, older_than_seconds) {
-        (false, None, None) => Ok(Which::Ids(ids("ids", named)?)),
+        (false, None, None) => Ok(EntrySelection::Ids(ids("ids", named)?)),
         (true, Some(by), None) => {
             if by == api::EntryFilter::default() {
                 let error = ApiError::invalid("`filter` is empty, and would select all entries");
                 return Err(error.hint("to select all entries, give `older_than_seconds` 0"));
             }
-            Ok(Which::Filter(filter(by)?))
+            Ok(EntrySelection::Filter(filter(by)?))
         }
-        (true, None, Some(seconds)) => Ok(Which::OlderThanMs(millis("older_than_seconds", seconds)?)),
+        (true, None, Some(seconds)) => {
+            Ok(EntrySelection::OlderThanMs(millis("older_than_seconds", seconds)?))
+        }
         _ => Err(ApiError::invalid("give exactly one of `ids`, `filter` and `older_than_seconds`")),
     }
 }
 
-pub fn forgotten(forgotten: Forgotten, dry_run: bool) -> api::ForgottenEntries {
+pub fn forgotten(forgotten: ForgetReport, dry_run: bool) -> api::ForgottenEntries {
     api::ForgottenEntries { count: forgotten.count, ids: strings(forgotten.ids), dry_run }
 }
 
-pub fn erased(erased: Erased, dry_run: bool) -> api::ErasedEntries {
+pub fn erased(erased: EraseReport, dry_run: bool) -> api::ErasedEntries {
     api::ErasedEntries {
         count: erased.count,
         ids: strings(erased.ids),
@@ -224,10 +227,12 @@ mod tests {
     #[test]
     fn exactly_one_selector_is_required() {
         let id = MemoryId::generate().to_string();
-        assert!(matches!(which(vec![id.clone()], None, None), Ok(Which::Ids(ids)) if ids.len() == 1));
-        assert!(matches!(which(Vec::new(), None, Some(60)), Ok(Which::OlderThanMs(60_000))));
+        assert!(
+            matches!(which(vec![id.clone()], None, None), Ok(EntrySelection::Ids(ids)) if ids.len() == 1)
+        );
+        assert!(matches!(which(Vec::new(), None, Some(60)), Ok(EntrySelection::OlderThanMs(60_000))));
         let some = api::EntryFilter { kinds: vec!["note".to_owned()], ..api::EntryFilter::default() };
-        assert!(matches!(which(Vec::new(), Some(some.clone()), None), Ok(Which::Filter(_))));
+        assert!(matches!(which(Vec::new(), Some(some.clone()), None), Ok(EntrySelection::Filter(_))));
         for (ids, filter, age) in [
             (Vec::new(), None, None),
             (vec![id], Some(some.clone()), None),

@@ -4,8 +4,8 @@ use burrow_api::defaults;
 use burrow_api::memory as api;
 use burrow_memory::Filter;
 use burrow_memory::context::{Context, ContextRequest};
-use burrow_memory::recall::{ArmReport, ArmState, Found, Hit, Search, Weights, Why};
-use burrow_memory::remember::{Message, Related, StoredMessages};
+use burrow_memory::recall::{ArmReport, ArmState, Hit, ScoreBreakdown, Search, SearchOutcome, Weights};
+use burrow_memory::remember::{Message, RelatedMemory, StoredMessages};
 
 use super::entries::{filter, memory_entry};
 use super::{bounded, check_query, millis};
@@ -54,7 +54,7 @@ fn weights(given: api::SearchWeights) -> Result<Weights, ApiError> {
     })
 }
 
-pub fn found(found: Found) -> api::SearchResult {
+pub fn found(found: SearchOutcome) -> api::SearchResult {
     api::SearchResult {
         hits: found.hits.into_iter().map(hit).collect(),
         arms: found.arms.into_iter().map(arm).collect(),
@@ -73,7 +73,7 @@ fn hit(hit: Hit) -> api::MemoryHit {
     }
 }
 
-fn why(why: Why) -> api::SearchWhy {
+fn why(why: ScoreBreakdown) -> api::SearchWhy {
     api::SearchWhy {
         lexical: why.lexical.map(|arm| api::LexicalWhy {
             rank: arm.rank as u64,
@@ -148,7 +148,7 @@ pub fn stored_turn(turned: StoredMessages) -> api::StoredTurn {
     }
 }
 
-pub fn related(related: Related) -> api::RelatedMemory {
+pub fn related(related: RelatedMemory) -> api::RelatedMemory {
     api::RelatedMemory {
         id: related.id.into(),
         kind: related.kind,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use burrow_api::memory as api;
 use burrow_engine::{MemoryScope, ScopedView};
-use burrow_memory::consolidate::{Consolidated, Policy};
+use burrow_memory::consolidate::{ConsolidateReport, Policy};
 use burrow_memory::merge::{
     Contradiction, ContradictionKind, EntryPolicy, KvPolicy, MergeOptions, MergeReport, Side,
 };
@@ -79,7 +79,7 @@ pub fn consolidate_plan(
     })
 }
 
-pub fn consolidated(done: Consolidated, dry_run: bool) -> api::ConsolidatedMemory {
+pub fn consolidated(done: ConsolidateReport, dry_run: bool) -> api::ConsolidatedMemory {
     api::ConsolidatedMemory {
         dry_run,
         examined: done.examined,
