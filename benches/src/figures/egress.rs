@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use burrow_egress::supervisor::{Options, Supervisor};
-use burrow_egress::{Destination, Egress, Host, Limits, Policy, ProtocolSeen};
+use burrow_egress::{Destination, DetectedProtocol, Egress, Host, Limits, Policy};
 use burrow_model::{NetworkMode, NetworkPolicy, SandboxId};
 use burrow_network::linux::LinuxNetwork;
 use burrow_network::{Attachment, Network};
@@ -193,7 +193,7 @@ fn decisions() -> Result<Figure, BenchError> {
     for _ in 0..20 {
         let begin = Instant::now();
         for destination in &asked {
-            black_box(policy.decide(black_box(destination), ProtocolSeen::Tls));
+            black_box(policy.decide(black_box(destination), DetectedProtocol::Tls));
         }
         samples.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(RULES));
     }

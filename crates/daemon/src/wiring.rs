@@ -16,7 +16,7 @@ use burrow_catalog::Catalog;
 use burrow_disks::btrfs::{BtrfsDisks, PoolSource};
 use burrow_engine::{
     Clock as _, EgressSettings, Engine, ImagePolicy, MovingPolicy, NoExecObserver, NoOwnApi, Policy, Seams,
-    SteadyClock, SystemClock, Times,
+    SteadyClock, SystemClock, TimeSource,
 };
 use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
@@ -74,7 +74,7 @@ pub struct ServeOptions {
 #[derive(Clone, Copy, Debug)]
 struct HostTimes;
 
-impl Times for HostTimes {
+impl TimeSource for HostTimes {
     fn date_ms(&self) -> u64 {
         SystemClock.now_ms()
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_engine::{BuildOptions, EngineError, ImageProgress, ItemState, PullOptions, Tell};
+use burrow_engine::{BuildOptions, EngineError, ImageProgress, ImageProgressSink, ItemState, PullOptions};
 use burrow_guest::protocol::ErrorCode as GuestCode;
 use burrow_images::recipe::{Recipe, Step};
 use burrow_model::{Image, ImageName, NetworkMode, NetworkPolicy, TenantId};
@@ -490,15 +490,15 @@ impl Work {
         self.app.part::<Builds>().change(&self.id, |build| build.log(now_ms, level, text));
     }
 
-    fn tell(&self) -> Tell {
+    fn tell(&self) -> ImageProgressSink {
         self.tell_steps(Vec::new(), &Current::default())
     }
 
     /// Logs the steps of a build in E2B's format: `[builder 2/3] RUN make`, then each line of output.
-    fn tell_steps(&self, origins: Vec<Option<usize>>, current: &Current) -> Tell {
+    fn tell_steps(&self, origins: Vec<Option<usize>>, current: &Current) -> ImageProgressSink {
         let (app, id, current) = (self.app.clone(), self.id.clone(), current.clone());
         let shown: Vec<String> = self.instructions.iter().map(Instruction::shown).collect();
-        Tell::new(move |progress| {
+        ImageProgressSink::new(move |progress| {
             let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
             let prefix = |index: Option<usize>| match index {
                 Some(index) => format!("[builder {}/{}]", index + 1, shown.len()),

@@ -16,7 +16,7 @@ use crate::event_rate::EventRate;
 use crate::intercept::Budgets;
 use crate::limits::Bucket;
 use crate::log::Journal;
-use crate::policy::{Denial, Destination, Policy, ProtocolSeen};
+use crate::policy::{Denial, Destination, DetectedProtocol, Policy};
 use crate::{BudgetLeft, Counters, Limits, LogEntry, LogKind, Verdict};
 
 /// Bytes of hellos and heads that wait for a decision, over all connections of a sandbox (E-N10).
@@ -169,7 +169,7 @@ impl Account {
     }
 
     /// Records that a connection was refused.
-    pub(crate) fn denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
+    pub(crate) fn denied(&self, destination: &Destination, protocol: DetectedProtocol, reason: &Denial) {
         self.request_denied(destination, protocol, reason);
         if let Some(mut event) = self.event(destination, Action::EgressDeny, Outcome::Denied) {
             event.reason = Some(reason.to_string().into());
@@ -202,7 +202,12 @@ impl Account {
     }
 
     /// Counts and logs a refused request of an intercepted connection. Its audit event is recorded elsewhere.
-    pub(crate) fn request_denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
+    pub(crate) fn request_denied(
+        &self,
+        destination: &Destination,
+        protocol: DetectedProtocol,
+        reason: &Denial,
+    ) {
         self.tally.denied.fetch_add(1, Ordering::Relaxed);
         let entry = self.entry(destination, protocol);
         self.record(LogEntry { verdict: Verdict::Deny, reason: Some(reason.to_string()), ..entry });
@@ -212,7 +217,7 @@ impl Account {
     pub(crate) fn failed(
         &self,
         destination: &Destination,
-        protocol: ProtocolSeen,
+        protocol: DetectedProtocol,
         rule: &str,
         reason: String,
     ) {
@@ -246,7 +251,7 @@ impl Account {
         });
     }
 
-    fn entry(&self, destination: &Destination, protocol: ProtocolSeen) -> LogEntry {
+    fn entry(&self, destination: &Destination, protocol: DetectedProtocol) -> LogEntry {
         LogEntry {
             sandbox: self.id.clone(),
             at_ms: epoch_ms(),

@@ -28,7 +28,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use zeroize::Zeroizing;
 
-use crate::{BudgetLeft, Counters, Limits, LogEntry, Policy, Target, Trial, Waiting};
+use crate::{BudgetLeft, Counters, Limits, LogEntry, PendingApproval, Policy, Target, Trial};
 
 /// Incremented by every incompatible change of the protocol.
 pub const PROTOCOL: u32 = 3;
@@ -139,7 +139,7 @@ pub enum Answer {
         counters: Counters,
     },
     Approvals {
-        waiting: Vec<Waiting>,
+        waiting: Vec<PendingApproval>,
     },
     /// No request with this number waits for approval.
     NotWaiting,
@@ -157,7 +157,7 @@ pub struct Channel {
 
 /// Bytes that were received but not decoded yet.
 #[derive(Debug, Default)]
-pub struct Incoming {
+pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
 }
@@ -214,7 +214,7 @@ impl Channel {
     /// Receives one message; `None` when the peer has closed the connection.
     pub async fn receive<T: DeserializeOwned>(
         &self,
-        incoming: &mut Incoming,
+        incoming: &mut ReceiveBuffer,
     ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         loop {
             if let Some((message, descriptors)) = incoming.next()? {
@@ -234,7 +234,7 @@ impl Channel {
     }
 }
 
-impl Incoming {
+impl ReceiveBuffer {
     /// Returns the next complete frame.
     fn next(&mut self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let Some(header) = self.bytes.get(..HEADER) else { return Ok(None) };
@@ -265,7 +265,7 @@ fn send_part(stream: BorrowedFd<'_>, bytes: &[u8], along: &[BorrowedFd<'_>]) -> 
     Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
-fn receive_part(stream: BorrowedFd<'_>, incoming: &mut Incoming) -> io::Result<usize> {
+fn receive_part(stream: BorrowedFd<'_>, incoming: &mut ReceiveBuffer) -> io::Result<usize> {
     let mut piece = [0; 16 * 1024];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -307,7 +307,7 @@ mod tests {
             ours.send(&entries, &[]).await.unwrap();
             ours.send(&"x".repeat(2_000_000), &[]).await.unwrap();
         });
-        let mut incoming = Incoming::default();
+        let mut incoming = ReceiveBuffer::default();
         let (first, listeners) = theirs.receive::<Request>(&mut incoming).await.unwrap().unwrap();
         assert!(matches!(first, Request { number: 1, ask: RequestKind::Attach { .. } }));
         assert_eq!(listeners.len(), 3);
@@ -326,7 +326,7 @@ mod tests {
         let error = ours.send(&"x".repeat(FRAME_BYTES_MAX + 1), &[]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         ours.stream().try_write(&[0xff; 5]).unwrap();
-        let error = theirs.receive::<Request>(&mut Incoming::default()).await.unwrap_err();
+        let error = theirs.receive::<Request>(&mut ReceiveBuffer::default()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 

@@ -25,12 +25,12 @@ pub(crate) struct EventRate(HashMap<(&'static str, &'static str), Kind>);
 #[derive(Debug)]
 struct Kind {
     bucket: Bucket,
-    folded: Option<Folded>,
+    folded: Option<FoldedEvents>,
 }
 
 /// Events that were combined.
 #[derive(Debug)]
-struct Folded {
+struct FoldedEvents {
     /// The first of them, with what all of them have in common.
     event: Event,
     count: u64,
@@ -52,20 +52,23 @@ impl EventRate {
         }
         match &mut kind.folded {
             Some(folded) => folded.add(&event),
-            None => kind.folded = Some(Folded { event, count: 1, since_ms: now_ms }),
+            None => kind.folded = Some(FoldedEvents { event, count: 1, since_ms: now_ms }),
         }
         None
     }
 
     /// The combined events whose time is over, or all of them.
     pub(crate) fn due(&mut self, now_ms: u64, all: bool) -> Vec<Event> {
-        let over = |folded: &Folded| all || now_ms.saturating_sub(folded.since_ms) >= FOLD_MS;
+        let over = |folded: &FoldedEvents| all || now_ms.saturating_sub(folded.since_ms) >= FOLD_MS;
         let kinds = self.0.values_mut();
-        kinds.filter_map(|kind| kind.folded.take_if(|folded| over(folded))).map(Folded::into_event).collect()
+        kinds
+            .filter_map(|kind| kind.folded.take_if(|folded| over(folded)))
+            .map(FoldedEvents::into_event)
+            .collect()
     }
 }
 
-impl Folded {
+impl FoldedEvents {
     fn add(&mut self, event: &Event) {
         fn common<T: PartialEq>(one: &mut Option<T>, other: Option<&T>) {
             if one.as_ref() != other {

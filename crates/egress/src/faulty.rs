@@ -6,16 +6,16 @@ use async_trait::async_trait;
 use burrow_model::{FailMode, Fault, SandboxId};
 use tokio::sync::mpsc;
 
-use crate::{BudgetLeft, Counters, Egress, EgressError, LogEntry, Policy, Target, Trial, Waiting};
+use crate::{BudgetLeft, Counters, Egress, EgressError, LogEntry, PendingApproval, Policy, Target, Trial};
 
 /// Wraps a driver and fails one call, counted over all fallible methods.
 #[derive(Debug)]
-pub struct Faulty<E> {
+pub struct FaultyEgress<E> {
     pub inner: E,
     fault: Fault,
 }
 
-impl<E> Faulty<E> {
+impl<E> FaultyEgress<E> {
     pub fn new(inner: E, fail_at: u64, fails: FailMode) -> Self {
         Self { inner, fault: Fault::new(fail_at, fails) }
     }
@@ -41,7 +41,7 @@ impl<E> Faulty<E> {
 }
 
 #[async_trait]
-impl<E: Egress> Egress for Faulty<E> {
+impl<E: Egress> Egress for FaultyEgress<E> {
     async fn attach(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
         self.run(self.inner.attach(id, policy)).await
     }
@@ -74,7 +74,7 @@ impl<E: Egress> Egress for Faulty<E> {
         self.inner.epoch()
     }
 
-    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError> {
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<PendingApproval>, EgressError> {
         self.run(self.inner.approvals(id)).await
     }
 
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
     use crate::sim::SimEgress;
 
-    async fn attach_with(fails: FailMode) -> (Result<(), EgressError>, Faulty<SimEgress>, SandboxId) {
-        let egress = Faulty::new(SimEgress::new(), 0, fails);
+    async fn attach_with(fails: FailMode) -> (Result<(), EgressError>, FaultyEgress<SimEgress>, SandboxId) {
+        let egress = FaultyEgress::new(SimEgress::new(), 0, fails);
         let id = SandboxId::generate();
         (egress.attach(&id, &Policy::closed()).await, egress, id)
     }

@@ -67,7 +67,7 @@ enum State {
 
 /// What to do with the bytes at the front of the buffer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum FramerStep {
     /// A head of this many bytes, to be checked before it is forwarded.
     Head(Box<Head>, usize),
     /// This many bytes belong to the body of a checked request.
@@ -83,18 +83,18 @@ impl Framer {
     }
 
     /// Classifies `bytes`, which follow the bytes that were forwarded before.
-    pub fn next(&mut self, bytes: &[u8]) -> Result<Next, HeadError> {
+    pub fn next(&mut self, bytes: &[u8]) -> Result<FramerStep, HeadError> {
         match &mut self.state {
             State::Head => match head::read(bytes)? {
                 None if bytes.len() >= HEAD_BYTES_MAX => Err(HeadError::TooLong),
-                None => Ok(Next::NeedMore),
+                None => Ok(FramerStep::NeedMore),
                 Some((head, length)) => {
                     self.state = match head.body {
                         head::Body::None => State::Head,
                         head::Body::Length(left) => State::Body { left },
                         head::Body::Chunked => State::Chunks(Chunks::new()),
                     };
-                    Ok(Next::Head(Box::new(head), length))
+                    Ok(FramerStep::Head(Box::new(head), length))
                 }
             },
             State::Body { left } => {
@@ -121,8 +121,8 @@ impl Framer {
     }
 }
 
-fn passed(count: usize) -> Next {
-    if count == 0 { Next::NeedMore } else { Next::Pass(count) }
+fn passed(count: usize) -> FramerStep {
+    if count == 0 { FramerStep::NeedMore } else { FramerStep::Pass(count) }
 }
 
 #[cfg(test)]

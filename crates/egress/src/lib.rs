@@ -50,10 +50,10 @@ use tokio::sync::{mpsc, watch};
 pub use intercept::fuzz;
 
 pub use directives::{Authority, Directives, Grant};
-pub use intercept::{BudgetLeft, PathError, Waiting, normal_path};
+pub use intercept::{BudgetLeft, PathError, PendingApproval, normal_path};
 pub use limits::Limits;
 pub use log::{Counters, LogEntry, LogKind, Step, Trial, Verdict};
-pub use policy::{Decision, Denial, Destination, Host, Policy, PolicyError, ProtocolSeen, Target};
+pub use policy::{Decision, Denial, Destination, DetectedProtocol, Host, Policy, PolicyError, Target};
 pub use supervisor::Supervisor;
 
 /// A driver for the traffic that leaves sandboxes, limited by their policies.
@@ -89,7 +89,7 @@ pub trait Egress: fmt::Debug + Send + Sync {
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EgressError>;
 
     /// The requests of `id` that wait for approval, the oldest first.
-    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError>;
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<PendingApproval>, EgressError>;
 
     /// Approves or rejects a waiting request. Fails with [`EgressError::NotWaiting`] if it no longer waits: it was
     /// decided, timed out, or its program has gone.

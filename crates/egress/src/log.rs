@@ -5,7 +5,7 @@ mod journal;
 use burrow_model::SandboxId;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::ProtocolSeen;
+use crate::policy::DetectedProtocol;
 
 pub(crate) use journal::Journal;
 
@@ -21,7 +21,7 @@ pub struct LogEntry {
     /// 0 for a DNS question.
     pub port: u16,
     /// `None` for a DNS question.
-    pub protocol: Option<ProtocolSeen>,
+    pub protocol: Option<DetectedProtocol>,
     pub verdict: Verdict,
     /// The rule that allowed it.
     pub rule: Option<String>,

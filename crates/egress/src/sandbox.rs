@@ -12,9 +12,9 @@ use crate::account::Account;
 use crate::audit::Audit;
 use crate::clock::monotonic_ms;
 use crate::dns::resolver::Resolver;
-use crate::intercept::{Intercept, Intercepted, keep_in_ram};
+use crate::intercept::{InterceptState, InterceptedConnection, keep_in_ram};
 use crate::log::Journal;
-use crate::policy::{Decision, Denial, Policy, ProtocolSeen};
+use crate::policy::{Decision, Denial, DetectedProtocol, Policy};
 use crate::proxy::{Flow, Meter};
 use crate::{Counters, Limits};
 
@@ -33,7 +33,7 @@ pub(crate) struct Sandbox {
     /// Set, while the connections are locked, when the sandbox is detached: no connection is admitted after that.
     closed: AtomicBool,
     next_connection: AtomicU64,
-    pub(crate) intercept: Intercept,
+    pub(crate) intercept: InterceptState,
 }
 
 impl std::ops::Deref for Sandbox {
@@ -58,7 +58,7 @@ struct Connection {
 #[derive(Clone, Debug)]
 enum AllowedConnection {
     Flow(Arc<Flow>),
-    Intercepted(Arc<Intercepted>),
+    Intercepted(Arc<InterceptedConnection>),
 }
 
 impl AllowedConnection {
@@ -92,7 +92,7 @@ impl Sandbox {
             connections: Mutex::default(),
             closed: AtomicBool::new(false),
             next_connection: AtomicU64::new(0),
-            intercept: Intercept::new(),
+            intercept: InterceptState::new(),
         })
     }
 
@@ -121,7 +121,7 @@ impl Sandbox {
                     let port = meter.destination.port;
                     let admitted = meter.address.is_none_or(|address| policy.admits(address, port).is_ok());
                     let decrypt =
-                        meter.protocol == ProtocolSeen::Tls && policy.intercepts(&meter.destination);
+                        meter.protocol == DetectedProtocol::Tls && policy.intercepts(&meter.destination);
                     admitted && !decrypt
                 }
                 AllowedConnection::Intercepted(_) => {
@@ -250,7 +250,7 @@ impl Ticket {
     /// Like [`Self::begin`], for an intercepted connection that was checked against `judged`.
     pub(crate) fn begin_intercepted(
         &self,
-        intercepted: &Arc<Intercepted>,
+        intercepted: &Arc<InterceptedConnection>,
         judged: &Policy,
     ) -> Result<(), Denial> {
         let mut connections = lock(&self.sandbox.connections);

@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::intercept::Budgets;
 use crate::{
-    BudgetLeft, Counters, Decision, Egress, EgressError, LogEntry, Policy, Step, Target, Trial, Waiting,
+    BudgetLeft, Counters, Decision, Egress, EgressError, LogEntry, PendingApproval, Policy, Step, Target,
+    Trial,
 };
 
 /// Log entries that a test may add before they are read.
@@ -34,7 +35,7 @@ struct State {
     log: mpsc::Sender<LogEntry>,
     reader: Option<mpsc::Receiver<LogEntry>>,
     epoch: watch::Sender<u64>,
-    waiting: BTreeMap<SandboxId, Vec<Waiting>>,
+    waiting: BTreeMap<SandboxId, Vec<PendingApproval>>,
     decided: Vec<(SandboxId, u64, bool)>,
     spool: Option<OwnedFd>,
 }
@@ -83,7 +84,7 @@ impl SimEgress {
     }
 
     /// Adds a request of `id` that waits for approval.
-    pub fn waits(&self, id: &SandboxId, waiting: Waiting) {
+    pub fn waits(&self, id: &SandboxId, waiting: PendingApproval) {
         self.state().waiting.entry(id.clone()).or_default().push(waiting);
     }
 
@@ -170,7 +171,7 @@ impl Egress for SimEgress {
         }
     }
 
-    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError> {
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<PendingApproval>, EgressError> {
         let state = self.state();
         match state.attached.contains_key(id) {
             true => Ok(state.waiting.get(id).cloned().unwrap_or_default()),

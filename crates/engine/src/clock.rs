@@ -26,7 +26,7 @@ pub trait Clock: fmt::Debug + Send + Sync {
 }
 
 /// The source of a [`SteadyClock`]'s time.
-pub trait Times: fmt::Debug + Send + Sync {
+pub trait TimeSource: fmt::Debug + Send + Sync {
     /// The host's date, in milliseconds since the Unix epoch.
     fn date_ms(&self) -> u64;
     /// Milliseconds since the host was started, including time suspended.
@@ -63,7 +63,7 @@ struct ClockReading {
     logged: bool,
 }
 
-impl<T: Times> SteadyClock<T> {
+impl<T: TimeSource> SteadyClock<T> {
     /// `known_ms` is the last time that an earlier run stored.
     pub fn new(times: T, known_ms: Option<u64>) -> Self {
         let (date_ms, uptime_ms) = (times.date_ms(), times.uptime_ms());
@@ -94,7 +94,7 @@ impl<T: Times> SteadyClock<T> {
     }
 }
 
-impl<T: Times> Clock for SteadyClock<T> {
+impl<T: TimeSource> Clock for SteadyClock<T> {
     fn now_ms(&self) -> u64 {
         let (date_ms, uptime_ms) = (self.times.date_ms(), self.times.uptime_ms());
         // Replaced as a whole: it stays valid if another thread panics.
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    impl Times for Arc<Host> {
+    impl TimeSource for Arc<Host> {
         fn date_ms(&self) -> u64 {
             self.date_ms.load(Ordering::SeqCst)
         }

@@ -188,7 +188,7 @@ pub enum EngineError {
     #[error("a race has from 1 to {max} attempts, not {given}")]
     RaceSize { given: usize, max: usize },
     #[error("race `{id}` is still running")]
-    RaceGoesOn { id: RaceId },
+    RaceRunning { id: RaceId },
     #[error("race `{id}` has no winner whose sandbox still exists")]
     NoWinner { id: RaceId },
     #[error("`{what}` has no disk of the driver `{driver}` to compare with")]

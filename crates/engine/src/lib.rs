@@ -42,10 +42,10 @@ mod upkeep;
 mod volumes;
 mod warm_pool;
 
-pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Times};
+pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, TimeSource};
 pub use egress::secret_changes::SecretChanged;
 pub use egress::secrets::{SecretStatus, SecretUser};
-pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
+pub use egress::{DENIED_MAX, DeniedTraffic, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::Engine;
 pub use error::{EngineError, Maximum, ObjectKind, RestoreFailure, VolumeRefusal};
 pub use execs::{
@@ -58,8 +58,8 @@ pub use guest::services::ServiceStatus;
 pub use guest::{Guest, GuestReader, GuestWriter};
 pub use images::{
     BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
-    ImageItem, ImageProgress, ItemState, OpenedArchive, PruneReport, PullOptions, Removed, Tell,
-    packages_recipe,
+    ImageItem, ImageProgress, ImageProgressSink, ItemState, OpenedArchive, PruneReport, PullOptions,
+    RemoveResult, packages_recipe,
 };
 pub use memory::{MemoryScope, ScopedView};
 pub use moving::{ExportOptions, ExportStream, ImportOptions, ImportedSnapshot, MovingPolicy};
@@ -72,15 +72,15 @@ pub use race::{
     ATTEMPTS_MAX, Attempt, AttemptChanges, AttemptState, RACE_LABEL, Race, RaceMergeSpec, RaceMerged,
     RaceSpec, RaceStage,
 };
-pub use sandboxes::Created;
+pub use sandboxes::CreateResult;
 pub use shared::Background;
 pub use sleep::activity::GuestStream;
 pub use snapshots::{
     FORK_MAX, ForkOptions, ForkResult, FromSnapshot, RestoreResult, SnapshotOptions, TreeItem, TreeNode,
 };
 pub use trees::diff::{DiffCounts, DiffEntry, DiffOptions, DiffResult};
-pub use trees::held_trees::TreeOf;
+pub use trees::held_trees::TreeSource;
 pub use trees::merge::PastMerge;
 pub use trees::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, MergeReport, OpenFile};
-pub use upkeep::gc::{GcAction, GcItem, GcOptions, GcReport, GcThing};
+pub use upkeep::gc::{GcAction, GcItem, GcObject, GcOptions, GcReport};
 pub use volumes::{MountRequest, OpenVolume, VolumeOptions};

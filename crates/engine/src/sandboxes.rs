@@ -34,7 +34,7 @@ const STATS_ATTEMPTS_MAX: usize = 5;
 
 /// Result of [`Engine::create`].
 #[derive(Clone, Debug)]
-pub struct Created {
+pub struct CreateResult {
     pub row: SandboxRow,
     /// False: the sandbox existed already (same idempotency key, or same name with `if_not_exists`).
     pub fresh: bool,
@@ -42,7 +42,11 @@ pub struct Created {
 
 impl Engine {
     /// Creates a sandbox. Returns when it runs and its guest listens.
-    pub async fn create(&self, tenant: &TenantId, options: CreateOptions) -> Result<Created, EngineError> {
+    pub async fn create(
+        &self,
+        tenant: &TenantId,
+        options: CreateOptions,
+    ) -> Result<CreateResult, EngineError> {
         self.admit_create(&options).await?;
         self.check_memory(tenant, &options.memory).await?;
         let _needed = self.needed(tenant, options.rotate.as_ref()).await?;
@@ -56,7 +60,7 @@ impl Engine {
         tenant: &TenantId,
         options: &CreateOptions,
         image: &Image,
-    ) -> Result<Created, EngineError> {
+    ) -> Result<CreateResult, EngineError> {
         self.admit_create(options).await?;
         self.check_memory(tenant, &options.memory).await?;
         self.create_from(tenant, options, image).await
@@ -68,7 +72,7 @@ impl Engine {
         tenant: &TenantId,
         options: &CreateOptions,
         image: &Image,
-    ) -> Result<Created, EngineError> {
+    ) -> Result<CreateResult, EngineError> {
         for _ in 0..CREATE_ATTEMPTS_MAX {
             match self.try_create(tenant, options, image).await {
                 // The sandbox that had the name or the key was itself undone while this task waited for it.
@@ -87,7 +91,7 @@ impl Engine {
         tenant: &TenantId,
         options: &CreateOptions,
         image: &Image,
-    ) -> Result<Created, EngineError> {
+    ) -> Result<CreateResult, EngineError> {
         let ready = self.take_ready(tenant, options, image).await?;
         let id = ready.as_ref().map_or_else(SandboxId::generate, |ready| ready.id.clone());
         let row = self.new_row(id, tenant, options, image);
@@ -96,11 +100,11 @@ impl Engine {
         // The actor itself stores the row, as its first step. So every row that can be found has an actor.
         let actor = actor::add(&self.shared, row);
         match actor.ask(|reply| Command::Create { idempotency, source, reply }).await? {
-            Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
+            Creation::Fresh(row) => Ok(CreateResult { row: *row, fresh: true }),
             Creation::Repeated(existing) => {
                 // Its creation may not be complete: the actor replies after it.
                 let row = self.ask(tenant, &existing, |reply| Command::Settled { reply }).await?;
-                Ok(Created { row, fresh: false })
+                Ok(CreateResult { row, fresh: false })
             }
             Creation::NameTaken(existing) => self.use_existing(tenant, options, &existing).await,
         }
@@ -137,7 +141,7 @@ impl Engine {
         tenant: &TenantId,
         options: &CreateOptions,
         existing: &SandboxId,
-    ) -> Result<Created, EngineError> {
+    ) -> Result<CreateResult, EngineError> {
         if !options.if_not_exists {
             let name = options.name.clone().map_or_else(String::new, String::from);
             return Err(EngineError::NameTaken { name, existing: existing.clone() });
@@ -153,7 +157,7 @@ impl Engine {
             return Err(EngineError::Volumes(VolumeRefusal::Differ { id: existing.clone() }));
         }
         let row = self.start_sandbox(tenant, existing).await?;
-        Ok(Created { row, fresh: false })
+        Ok(CreateResult { row, fresh: false })
     }
 
     /// By id, unique prefix of an id, or name.

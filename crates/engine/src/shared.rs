@@ -15,12 +15,12 @@ use crate::actor::registry::Registry;
 use crate::egress::EgressLog;
 use crate::egress::secret_changes::SecretChanges;
 use crate::events::Recorder;
-use crate::execs::Remembering;
+use crate::execs::ExecRecorder;
 use crate::execs::rollbacks::Rollbacks;
 use crate::images::ImageWork;
 use crate::moving::MovingWork;
 use crate::race::running::Races;
-use crate::recovery::recovering::Recovering;
+use crate::recovery::recovering::RecoveringSandboxes;
 use crate::snapshots::pins::Pins;
 use crate::warm_pool::pool::WarmPool;
 use crate::{EngineError, Policy, Seams, volumes};
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) seams: Seams,
     pub(crate) policy: Policy,
     pub(crate) registry: Registry,
-    pub(crate) recovering: Recovering,
+    pub(crate) recovering: RecoveringSandboxes,
     pub(crate) warm_pool: Arc<WarmPool>,
     pub(crate) egress: Arc<EgressLog>,
     /// One image build at a time: a build can use the whole host anyway.
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     /// Execs with a snapshot for a rollback.
     pub(crate) rollbacks: Rollbacks,
     /// Execs that will be stored in memory.
-    pub(crate) remembering: Remembering,
+    pub(crate) remembering: ExecRecorder,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
@@ -89,7 +89,7 @@ impl Shared {
             egress: Arc::new(EgressLog::new()),
             policy,
             registry: Registry::default(),
-            recovering: Recovering::default(),
+            recovering: RecoveringSandboxes::default(),
             builds: tokio::sync::Mutex::new(()),
             trials: tokio::sync::Semaphore::new(TRIALS_MAX),
             images,
@@ -100,7 +100,7 @@ impl Shared {
             volumes: volumes::FileLocks::default(),
             background: Background::default(),
             rollbacks: Rollbacks::default(),
-            remembering: Remembering::new(),
+            remembering: ExecRecorder::new(),
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })

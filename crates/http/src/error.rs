@@ -240,7 +240,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::SecretInUse { .. }
         | EngineError::SecretBusy { .. }
         | EngineError::MemoryContradicts { .. }
-        | EngineError::RaceGoesOn { .. }
+        | EngineError::RaceRunning { .. }
         | EngineError::NoWinner { .. }
         | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
         EngineError::SnapshotInUse { .. }

@@ -181,7 +181,7 @@ pub fn of_engine(error: &EngineError) -> Option<&'static str> {
         EngineError::Maximum(Maximum::Races { .. }) => {
             Some("wait for one of them, or end one: `burrow race rm`")
         }
-        EngineError::RaceGoesOn { .. } => Some("`burrow race wait` waits for its end"),
+        EngineError::RaceRunning { .. } => Some("`burrow race wait` waits for its end"),
         EngineError::NoWinner { .. } => Some("`burrow race show` shows the results of its attempts"),
         EngineError::RaceSize { .. }
         | EngineError::Mount(_)

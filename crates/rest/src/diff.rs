@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use burrow_api::{Diff, DiffRequest, ErrorCode};
-use burrow_engine::{EngineError, ObjectKind, TreeOf};
+use burrow_engine::{EngineError, ObjectKind, TreeSource};
 use http::Uri;
 use utoipa::IntoParams;
 
@@ -111,7 +111,12 @@ async fn answer(app: &Arc<App>, caller: &Caller, request: DiffRequest) -> Result
 }
 
 /// Finds the tree that a text names, among those that the caller may see.
-pub(crate) async fn tree_of(app: &App, caller: &Caller, field: &str, text: &str) -> Result<TreeOf, ApiError> {
+pub(crate) async fn tree_of(
+    app: &App,
+    caller: &Caller,
+    field: &str,
+    text: &str,
+) -> Result<TreeSource, ApiError> {
     let (kind, rest) = match text.split_once(':') {
         Some((kind @ ("sandbox" | "snapshot" | "image"), rest)) => (Some(kind), rest),
         // An image's name may contain a `:`.
@@ -136,21 +141,21 @@ pub(crate) async fn tree_of(app: &App, caller: &Caller, field: &str, text: &str)
         && plain
         && let Some(snapshot) = found(caller.snapshot(app, rest).await)?
     {
-        return Ok(TreeOf::Snapshot(Box::new(snapshot)));
+        return Ok(TreeSource::Snapshot(Box::new(snapshot)));
     }
     // A key that is bound to one sandbox sees only its sandbox's own image.
     if wants("image") && convert::image_reference(field, rest).is_ok() && caller.bound_to().is_none() {
         let image = app.engine.find_image(caller.tenant(), rest).await.map_err(ApiError::from);
         if let Some(image) = found(image)? {
-            return Ok(TreeOf::Image(Box::new(image)));
+            return Ok(TreeSource::Image(Box::new(image)));
         }
     }
     Err(EngineError::NotFound { kind: ObjectKind::Tree, what: rest.to_owned() }.into())
 }
 
-async fn sandbox(app: &App, caller: &Caller, text: &str) -> Result<TreeOf, ApiError> {
+async fn sandbox(app: &App, caller: &Caller, text: &str) -> Result<TreeSource, ApiError> {
     let id = caller.sandbox(app, text).await?;
-    Ok(TreeOf::Sandbox(Box::new(app.engine.get(caller.tenant(), &id).await?)))
+    Ok(TreeSource::Sandbox(Box::new(app.engine.get(caller.tenant(), &id).await?)))
 }
 
 /// `None` if it does not exist.

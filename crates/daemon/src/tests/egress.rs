@@ -1,6 +1,6 @@
 //! Egress policies: setting, showing and explaining them, the log, and denials in execs.
 
-use burrow_egress::{LogEntry, LogKind, ProtocolSeen, Verdict};
+use burrow_egress::{DetectedProtocol, LogEntry, LogKind, Verdict};
 use serde_json::json;
 
 use super::world::World;
@@ -95,7 +95,7 @@ fn denial(id: &str, at_ms: u64, host: &str) -> LogEntry {
         kind: LogKind::Tcp,
         host: host.to_owned(),
         port: 443,
-        protocol: Some(ProtocolSeen::Tls),
+        protocol: Some(DetectedProtocol::Tls),
         verdict: Verdict::Deny,
         rule: None,
         reason: Some("no rule allows it".to_owned()),

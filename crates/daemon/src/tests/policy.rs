@@ -1,6 +1,6 @@
 //! Policies with request rules: setting them, errors with their position, explanations, approvals.
 
-use burrow_egress::Waiting;
+use burrow_egress::PendingApproval;
 use burrow_model::Scope;
 use burrow_model::network::Approve;
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ async fn a_request_is_explained_by_the_rule_that_decides() {
 #[tokio::test]
 async fn waiting_requests_are_listed_and_answered_once() {
     let (world, id) = world().await;
-    let waiting = Waiting {
+    let waiting = PendingApproval {
         number: 7,
         rule: "https://api.example.com with key".to_owned(),
         approve: Approve::Once,

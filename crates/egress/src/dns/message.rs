@@ -63,7 +63,7 @@ struct Edns {
 
 /// Why a message is not a valid question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum QuestionError {
     /// Too short for a header, or itself an answer: no reply is sent.
     Silence,
     /// Answered with FORMERR.
@@ -113,15 +113,15 @@ pub const EDE_BLOCKED: u16 = 15;
 pub const EDE_PROHIBITED: u16 = 18;
 
 impl Query {
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let header = bytes.get(..HEADER).ok_or(Malformed::Silence)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, QuestionError> {
+        let header = bytes.get(..HEADER).ok_or(QuestionError::Silence)?;
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let (id, flags) = (word(0), word(2));
         // Answering an answer could cause an endless exchange.
         if flags & 0x8000 != 0 || bytes.len() > QUESTION_BYTES_MAX {
-            return Err(Malformed::Silence);
+            return Err(QuestionError::Silence);
         }
-        let form = Malformed::Form { id };
+        let form = QuestionError::Form { id };
         let (questions, answers, authorities, additional) = (word(4), word(6), word(8), word(10));
         if questions != 1 || answers != 0 || authorities != 0 || additional > ADDITIONAL_MAX {
             return Err(form);

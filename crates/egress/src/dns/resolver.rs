@@ -6,7 +6,7 @@ use burrow_model::HostName;
 use burrow_network::{GATEWAY_V4, GATEWAY_V6};
 
 use super::message::{
-    Answer, EDE_BLOCKED, EDE_PROHIBITED, Kind, Malformed, Query, QueryName, Record, ResponseCode,
+    Answer, EDE_BLOCKED, EDE_PROHIBITED, Kind, Query, QueryName, QuestionError, Record, ResponseCode,
     format_error, reversed,
 };
 use super::names::{Names, is_synthetic};
@@ -48,8 +48,8 @@ impl Resolver {
     pub fn reply(&mut self, bytes: &[u8], policy: &Policy, now_ms: u64) -> Reply {
         let query = match Query::parse(bytes) {
             Ok(query) => query,
-            Err(Malformed::Silence) => return Reply { bytes: None, denied: None },
-            Err(Malformed::Form { id }) => return Reply { bytes: Some(format_error(id)), denied: None },
+            Err(QuestionError::Silence) => return Reply { bytes: None, denied: None },
+            Err(QuestionError::Form { id }) => return Reply { bytes: Some(format_error(id)), denied: None },
         };
         let (answer, denied) = self.decide(&query, policy, now_ms);
         Reply { bytes: Some(query.answer(&answer)), denied }

@@ -9,12 +9,12 @@ fn follow(bytes: &[u8]) -> (Vec<String>, Result<bool, HeadError>) {
     let (mut framer, mut rest, mut hosts) = (Framer::new(), bytes, Vec::new());
     loop {
         match framer.next(rest) {
-            Ok(Next::Head(head, length)) => {
+            Ok(FramerStep::Head(head, length)) => {
                 hosts.push(format!("{} {}", head.method, head.host));
                 rest = &rest[length..];
             }
-            Ok(Next::Pass(count)) => rest = &rest[count..],
-            Ok(Next::NeedMore) => return (hosts, Ok(rest.is_empty() && framer.is_between_requests())),
+            Ok(FramerStep::Pass(count)) => rest = &rest[count..],
+            Ok(FramerStep::NeedMore) => return (hosts, Ok(rest.is_empty() && framer.is_between_requests())),
             Err(error) => return (hosts, Err(error)),
         }
     }
@@ -116,7 +116,7 @@ fn e_t7_tunnels_and_cleartext_http2_are_refused() {
     refused(upgrade, HeadError::Http2, 501);
     refused(&upgrade.replace("h2c", "websocket, h2c-14"), HeadError::Http2, 501);
     let (mut framer, request) = (Framer::new(), upgrade.replace("h2c", "websocket"));
-    let Ok(Next::Head(head, _)) = framer.next(request.as_bytes()) else { panic!("it is a request") };
+    let Ok(FramerStep::Head(head, _)) = framer.next(request.as_bytes()) else { panic!("it is a request") };
     assert_eq!(head.upgrade.as_deref(), Some("websocket"));
 }
 
@@ -164,12 +164,12 @@ proptest! {
             buffer.extend_from_slice(piece);
             loop {
                 let count = match framer.next(&buffer) {
-                    Ok(Next::Head(head, length)) => {
+                    Ok(FramerStep::Head(head, length)) => {
                         hosts.push(format!("{} {}", head.method, head.host));
                         length
                     }
-                    Ok(Next::Pass(count)) => count,
-                    Ok(Next::NeedMore) => break,
+                    Ok(FramerStep::Pass(count)) => count,
+                    Ok(FramerStep::NeedMore) => break,
                     Err(error) => {
                         end = Some(error);
                         break 'all;

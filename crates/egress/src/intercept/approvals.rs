@@ -15,7 +15,7 @@ const WAITING_MAX: usize = 32;
 
 /// A request that waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct PendingApproval {
     /// Identifies the request within its sandbox.
     pub number: u64,
     pub rule: String,
@@ -53,13 +53,13 @@ pub(crate) struct Approvals {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    waiting: BTreeMap<u64, (Waiting, oneshot::Sender<bool>)>,
+    waiting: BTreeMap<u64, (PendingApproval, oneshot::Sender<bool>)>,
     /// Rules that were approved for all requests they cover.
     agreed: Vec<RequestRule>,
 }
 
 impl Approvals {
-    pub(crate) fn list(&self) -> Vec<Waiting> {
+    pub(crate) fn list(&self) -> Vec<PendingApproval> {
         self.state().waiting.values().map(|(waiting, _)| waiting.clone()).collect()
     }
 
@@ -79,7 +79,7 @@ impl Approvals {
     pub(super) async fn ask(
         &self,
         rule: &RequestRule,
-        request: Waiting,
+        request: PendingApproval,
         patience: Duration,
     ) -> ApprovalOutcome {
         let (sender, answer) = oneshot::channel();
@@ -93,7 +93,7 @@ impl Approvals {
             }
             state.next += 1;
             let number = state.next;
-            let request = Waiting { number, since_ms: epoch_ms(), ..request };
+            let request = PendingApproval { number, since_ms: epoch_ms(), ..request };
             state.waiting.insert(number, (request, sender));
             number
         };
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    fn request() -> Waiting {
-        Waiting {
+    fn request() -> PendingApproval {
+        PendingApproval {
             number: 0,
             rule: "r".to_owned(),
             approve: Approve::Once,

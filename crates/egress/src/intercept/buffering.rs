@@ -80,19 +80,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
 
 /// Combines records into full reads, above TLS.
 #[derive(Debug)]
-pub(super) struct Coalesce<S> {
+pub(super) struct CoalescingStream<S> {
     inner: S,
     /// An error that occurred after some bytes were read: the bytes are returned first.
     error: Option<io::Error>,
 }
 
-impl<S> Coalesce<S> {
+impl<S> CoalescingStream<S> {
     pub(super) fn new(inner: S) -> Self {
         Self { inner, error: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Coalesce<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescingStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Some(error) = this.error.take() {
@@ -116,7 +116,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Coalesce<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesce<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescingStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
@@ -183,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn available_bytes_are_returned_before_an_error() {
-        let mut whole = Coalesce::new(pieces());
+        let mut whole = CoalescingStream::new(pieces());
         let mut buffer = [0; 8];
         assert_eq!(whole.read(&mut buffer).await.unwrap(), 5);
         assert_eq!(&buffer[..5], b"abcde");

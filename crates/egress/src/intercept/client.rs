@@ -19,13 +19,13 @@ const HUNG_UP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// An intercepted connection, until it ends.
 #[derive(Debug)]
-pub(crate) struct Intercepted {
+pub(crate) struct InterceptedConnection {
     pub(crate) meter: Meter,
     client: TcpStream,
     tasks: Tasks,
 }
 
-impl Intercepted {
+impl InterceptedConnection {
     pub(super) fn new(meter: Meter, client: TcpStream) -> Self {
         Self { meter, client, tasks: Tasks::default() }
     }
@@ -93,7 +93,7 @@ impl Tasks {
 /// Reads and writes the client's bytes and counts them; waits when the sandbox's rate limit is reached.
 #[derive(Debug)]
 pub(super) struct ClientStream {
-    intercepted: Arc<Intercepted>,
+    intercepted: Arc<InterceptedConnection>,
     account: Arc<Account>,
     /// Bytes that were read before the interception started.
     first: Vec<u8>,
@@ -101,7 +101,11 @@ pub(super) struct ClientStream {
 }
 
 impl ClientStream {
-    pub(super) fn new(intercepted: Arc<Intercepted>, account: Arc<Account>, first: Vec<u8>) -> Self {
+    pub(super) fn new(
+        intercepted: Arc<InterceptedConnection>,
+        account: Arc<Account>,
+        first: Vec<u8>,
+    ) -> Self {
         Self { intercepted, account, first, pause: None }
     }
 

@@ -11,7 +11,7 @@ use crate::policy::Policy;
 
 /// The parts of a policy that are expensive to compute.
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct CompiledPolicy {
     /// The sandbox's own placeholders.
     pub(super) own: Forms,
     /// The sandbox's own placeholders, and the mark that every placeholder contains (E-S7).
@@ -31,7 +31,7 @@ pub(super) struct FormOwner {
     pub(super) former: bool,
 }
 
-impl Compiled {
+impl CompiledPolicy {
     pub(super) fn of(policy: &Policy) -> Self {
         let grants = policy.directives().map_or(&[][..], |directives| &directives.grants);
         let own = grants

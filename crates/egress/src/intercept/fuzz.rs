@@ -26,7 +26,7 @@ use super::guard::{Gate, Guard};
 use super::scrub::{Forms, Scrubber};
 use super::websocket::{Frames, Side};
 use super::{der, judge, leaf, path, secret_forms, slots};
-use crate::http_head::{Framer, Next};
+use crate::http_head::{Framer, FramerStep};
 use crate::policy::Destination;
 
 /// Longer secrets only make runs slower.
@@ -259,15 +259,15 @@ fn checked(mut bytes: &[u8]) -> Vec<ObservedRequest> {
     let (mut framer, mut checked) = (Framer::new(), Vec::new());
     loop {
         match framer.next(bytes) {
-            Ok(Next::Head(head, length)) => {
+            Ok(FramerStep::Head(head, length)) => {
                 checked.push(ObservedRequest { method: head.method, host: head.host.to_string() });
                 if head.upgrade.is_some() {
                     return checked;
                 }
                 bytes = &bytes[length..];
             }
-            Ok(Next::Pass(count)) => bytes = &bytes[count..],
-            Ok(Next::NeedMore) | Err(_) => return checked,
+            Ok(FramerStep::Pass(count)) => bytes = &bytes[count..],
+            Ok(FramerStep::NeedMore) | Err(_) => return checked,
         }
     }
 }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker, ready};
 use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http_head::{Framer, HeadError, Next};
+use crate::http_head::{Framer, FramerStep, HeadError};
 
 /// Size of one read.
 const PIECE: usize = 16 * 1024;
@@ -98,18 +98,18 @@ impl<S> Guard<S> {
     /// Checks received bytes; `true` if some may be read.
     fn frame(&mut self) -> io::Result<bool> {
         match self.framer.next(&self.buffer) {
-            Ok(Next::Head(head, length)) => {
+            Ok(FramerStep::Head(head, length)) => {
                 self.passed = length;
                 if head.upgrade.is_some() {
                     self.state = State::Waiting;
                 }
                 Ok(true)
             }
-            Ok(Next::Pass(count)) => {
+            Ok(FramerStep::Pass(count)) => {
                 self.passed = count;
                 Ok(true)
             }
-            Ok(Next::NeedMore) => Ok(false),
+            Ok(FramerStep::NeedMore) => Ok(false),
             Err(error) if self.framer.is_between_requests() => {
                 self.buffer = self.gate.stand_in(error);
                 self.passed = self.buffer.len();

@@ -66,7 +66,7 @@ pub(super) enum LeafError {
 }
 
 /// The TLS server configurations for one sandbox's hosts.
-pub(crate) struct Leaves {
+pub(crate) struct LeafConfigs {
     state: Mutex<State>,
 }
 
@@ -78,13 +78,13 @@ struct State {
     mints: Bucket,
 }
 
-impl fmt::Debug for Leaves {
+impl fmt::Debug for LeafConfigs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Leaves")
+        f.write_str("LeafConfigs")
     }
 }
 
-impl Leaves {
+impl LeafConfigs {
     pub(crate) fn new() -> Self {
         let state = State {
             certificate: Vec::new(),
@@ -379,7 +379,7 @@ pub(super) mod tests {
     #[test]
     fn e_n10_certificates_are_cached_and_issued_at_a_limited_rate() {
         let provider = Arc::new(crypto::ring::default_provider());
-        let (leaves, authority) = (Leaves::new(), authority());
+        let (leaves, authority) = (LeafConfigs::new(), authority());
         let made = |name: &str| leaves.config(&provider, &authority, &name.parse().unwrap());
         let first = made("a.example").unwrap();
         assert!(Arc::ptr_eq(&first, &made("a.example").unwrap()));
@@ -387,7 +387,7 @@ pub(super) mod tests {
         assert_eq!(outcome, Some(LeafError::Rate));
         let broken = Authority { certificate: vec![1, 2, 3], ..authority.clone() };
         assert_eq!(
-            Leaves::new().config(&provider, &broken, &"a.example".parse().unwrap()).unwrap_err(),
+            LeafConfigs::new().config(&provider, &broken, &"a.example".parse().unwrap()).unwrap_err(),
             LeafError::Authority
         );
     }

@@ -56,17 +56,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-pub use approvals::Waiting;
+pub use approvals::PendingApproval;
 pub use budget::BudgetLeft;
 pub use path::{PathError, normal as normal_path};
 
 pub(crate) use budget::Budgets;
-pub(crate) use client::Intercepted;
+pub(crate) use client::InterceptedConnection;
 pub(crate) use mlock::keep_in_ram;
 pub(crate) use roots::Roots;
-pub(crate) use state::Intercept;
+pub(crate) use state::InterceptState;
 
-use crate::policy::{Denial, Destination, Host, ProtocolSeen};
+use crate::policy::{Denial, Destination, DetectedProtocol, Host};
 use crate::proxy::{Meter, Shared, prepare, refuse};
 use crate::sandbox::{Sandbox, Ticket};
 use client::ClientStream;
@@ -112,16 +112,16 @@ pub(crate) async fn run(
     let (host, config) = match opened {
         Ok(opened) => opened,
         Err((reason, about)) => {
-            sandbox.denied(&about, ProtocolSeen::Tls, &reason);
-            refuse::denied(client, ProtocolSeen::Tls, &about, &reason, None).await;
+            sandbox.denied(&about, DetectedProtocol::Tls, &reason);
+            refuse::denied(client, DetectedProtocol::Tls, &about, &reason, None).await;
             return;
         }
     };
     prepare(&client);
-    let meter = Meter::new(destination.clone(), ProtocolSeen::Tls, rule, None);
-    let intercepted = Arc::new(Intercepted::new(meter, client));
+    let meter = Meter::new(destination.clone(), DetectedProtocol::Tls, rule, None);
+    let intercepted = Arc::new(InterceptedConnection::new(meter, client));
     if let Err(reason) = ticket.begin_intercepted(&intercepted, &policy) {
-        sandbox.denied(&destination, ProtocolSeen::Tls, &reason);
+        sandbox.denied(&destination, DetectedProtocol::Tls, &reason);
         intercepted.reset_on_close();
         return;
     }
@@ -145,7 +145,7 @@ pub(crate) async fn run(
 }
 
 /// Ends the tasks of a connection when it ends, for any reason.
-struct EndTasksOnDrop(Arc<Intercepted>);
+struct EndTasksOnDrop(Arc<InterceptedConnection>);
 
 impl Drop for EndTasksOnDrop {
     fn drop(&mut self) {
@@ -156,7 +156,7 @@ impl Drop for EndTasksOnDrop {
 async fn serve(
     shared: Arc<Shared>,
     sandbox: &Arc<Sandbox>,
-    intercepted: &Arc<Intercepted>,
+    intercepted: &Arc<InterceptedConnection>,
     host: HostName,
     stream: tokio_rustls::server::TlsStream<ClientStream>,
 ) {
@@ -197,7 +197,7 @@ async fn serve(
 
 /// Runs the requests of an HTTP/2 connection as tasks of that connection.
 #[derive(Clone, Debug)]
-struct ConnectionExecutor(Arc<Intercepted>);
+struct ConnectionExecutor(Arc<InterceptedConnection>);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for ConnectionExecutor {
     fn execute(&self, task: F) {

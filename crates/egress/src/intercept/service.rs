@@ -15,10 +15,10 @@ use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 
-use super::approvals::{ApprovalOutcome, Waiting};
+use super::approvals::{ApprovalOutcome, PendingApproval};
 use super::body::{ClientBody, RequestBody, ResponseBody, blot_headers};
-use super::client::Intercepted;
-use super::compiled::Compiled;
+use super::client::InterceptedConnection;
+use super::compiled::CompiledPolicy;
 use super::exchange::{Exchange, RequestSummary, action_of};
 use super::guard::Gate;
 use super::judge::{self, MatchedRule, Placeholders, Refusal, RequestTarget};
@@ -27,7 +27,7 @@ use super::upstream::{self, Key, Lease};
 use super::{path, slots, websocket};
 use crate::Directives;
 use crate::clock::monotonic_ms;
-use crate::policy::{Denial, Policy, ProtocolSeen};
+use crate::policy::{Denial, DetectedProtocol, Policy};
 use crate::proxy::Shared;
 use crate::sandbox::Sandbox;
 
@@ -49,7 +49,7 @@ const NOT_PASSED_BACK: [HeaderName; 9] = [
 pub(super) struct Conversation {
     pub(super) shared: Arc<Shared>,
     pub(super) sandbox: Arc<Sandbox>,
-    pub(super) intercepted: Arc<Intercepted>,
+    pub(super) intercepted: Arc<InterceptedConnection>,
     pub(super) host: HostName,
     pub(super) port: u16,
     pub(super) gate: Arc<Gate>,
@@ -61,7 +61,7 @@ struct AllowedRequest<'a> {
     /// The headers to set.
     transform: Option<&'a HeaderTransform>,
     policy: &'a Policy,
-    compiled: Arc<Compiled>,
+    compiled: Arc<CompiledPolicy>,
     exchange: Arc<Exchange>,
     path: String,
 }
@@ -188,7 +188,7 @@ impl Conversation {
     ) -> Result<(), Refusal> {
         let Some(approve) = judged.ruled.rule.approve else { return Ok(()) };
         let method = request.method().as_str();
-        let waiting = Waiting {
+        let waiting = PendingApproval {
             number: 0,
             rule: judged.ruled.rule.to_string(),
             approve,
@@ -375,9 +375,9 @@ impl Conversation {
         let (target, reason) = (plain(target), plain(&refusal.what));
         let what = format!("{method}: {reason}");
         if refusal.status == StatusCode::BAD_GATEWAY {
-            self.sandbox.failed(destination, ProtocolSeen::Tls, self.intercepted.meter.rule(), what);
+            self.sandbox.failed(destination, DetectedProtocol::Tls, self.intercepted.meter.rule(), what);
         } else {
-            self.sandbox.request_denied(destination, ProtocolSeen::Tls, &Denial::Request { what });
+            self.sandbox.request_denied(destination, DetectedProtocol::Tls, &Denial::Request { what });
         }
         if let Some(directives) = policy.directives() {
             let outcome =

@@ -3,24 +3,24 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::approvals::Approvals;
-use super::compiled::Compiled;
-use super::leaf::Leaves;
+use super::compiled::CompiledPolicy;
+use super::leaf::LeafConfigs;
 use super::upstream::Pool;
 use crate::policy::Policy;
 
 /// The state of a sandbox's intercepted connections.
 #[derive(Debug)]
-pub(crate) struct Intercept {
-    pub(super) leaves: Leaves,
+pub(crate) struct InterceptState {
+    pub(super) leaves: LeafConfigs,
     pub(super) pool: Arc<Pool>,
     pub(crate) approvals: Approvals,
-    compiled: Mutex<Option<(Policy, Arc<Compiled>)>>,
+    compiled: Mutex<Option<(Policy, Arc<CompiledPolicy>)>>,
 }
 
-impl Intercept {
+impl InterceptState {
     pub(crate) fn new() -> Self {
         Self {
-            leaves: Leaves::new(),
+            leaves: LeafConfigs::new(),
             pool: Arc::default(),
             approvals: Approvals::default(),
             compiled: Mutex::default(),
@@ -39,14 +39,14 @@ impl Intercept {
         self.pool.sweep(now_ms);
     }
 
-    pub(super) fn compiled(&self, policy: &Policy) -> Arc<Compiled> {
+    pub(super) fn compiled(&self, policy: &Policy) -> Arc<CompiledPolicy> {
         let mut kept = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, compiled)) = kept.as_ref()
             && of.is(policy)
         {
             return Arc::clone(compiled);
         }
-        let compiled = Arc::new(Compiled::of(policy));
+        let compiled = Arc::new(CompiledPolicy::of(policy));
         *kept = Some((policy.clone(), Arc::clone(&compiled)));
         compiled
     }

@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::body::RequestBody;
-use super::buffering::{Coalesce, ReadAhead};
+use super::buffering::{CoalescingStream, ReadAhead};
 use super::roots::Protocols;
 use crate::account::Account;
 use crate::clock::monotonic_ms;
@@ -103,11 +103,11 @@ pub(crate) struct Pool {
 struct State {
     /// Incremented when connections are dropped: older connections are not returned to the pool.
     epoch: u64,
-    idle: HashMap<Key, Idle>,
+    idle: HashMap<Key, IdleConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Idle {
+struct IdleConnections {
     http1: Vec<(Upstream, u64)>,
     http2: Option<(Upstream, u64)>,
 }
@@ -278,7 +278,7 @@ async fn connect(
 
 async fn start_http(stream: TlsStream<ReadAhead<TcpStream>>, epoch: u64) -> Result<Upstream, hyper::Error> {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(Coalesce::new(stream));
+    let io = TokioIo::new(CoalescingStream::new(stream));
     let (sender, task) = if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

@@ -10,7 +10,7 @@ use burrow_model::SandboxId;
 use tokio::sync::Notify;
 
 use super::{LogEntry, LogKind, Verdict};
-use crate::policy::ProtocolSeen;
+use crate::policy::DetectedProtocol;
 
 /// Similar entries within this time are combined.
 const FOLD_MS: u64 = 5_000;
@@ -35,7 +35,7 @@ pub(crate) struct Journal {
 struct State {
     /// Recent entries, by kind. The stored entry combines similar events since the last one that was made ready;
     /// `None` if there were none.
-    recent: HashMap<SandboxId, HashMap<Key, Recent>>,
+    recent: HashMap<SandboxId, HashMap<Key, RecentEntry>>,
     ready: VecDeque<LogEntry>,
     dropped: u64,
 }
@@ -45,14 +45,14 @@ struct Key {
     kind: LogKind,
     host: String,
     port: u16,
-    protocol: Option<ProtocolSeen>,
+    protocol: Option<DetectedProtocol>,
     verdict: Verdict,
     cause: Option<String>,
     lasts: bool,
 }
 
 #[derive(Debug)]
-struct Recent {
+struct RecentEntry {
     since_ms: u64,
     more: Option<LogEntry>,
 }
@@ -70,12 +70,12 @@ impl Journal {
         }
         match recent.get_mut(&key) {
             None => {
-                recent.insert(key, Recent { since_ms: now_ms, more: None });
+                recent.insert(key, RecentEntry { since_ms: now_ms, more: None });
                 state.push(entry);
                 drop(state);
                 self.ready.notify_one();
             }
-            Some(Recent { more: Some(more), .. }) => fold(more, &entry),
+            Some(RecentEntry { more: Some(more), .. }) => fold(more, &entry),
             Some(recent) => recent.more = Some(entry),
         }
     }
@@ -179,7 +179,7 @@ mod tests {
             kind: LogKind::Tcp,
             host: host.to_owned(),
             port: 443,
-            protocol: Some(ProtocolSeen::Tls),
+            protocol: Some(DetectedProtocol::Tls),
             verdict: Verdict::Deny,
             rule: None,
             reason: Some("no".to_owned()),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use burrow_model::HostName;
 use serde::{Deserialize, Serialize};
 
-use super::{AddressKind, Host, ProtocolSeen};
+use super::{AddressKind, DetectedProtocol, Host};
 
 /// A reason for a refusal by a policy or a limit. An unreachable host is not a denial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Denial {
     #[error("no rule allows port {port} of `{host}`")]
     Port { host: Host, port: u16 },
     #[error("no rule allows {} to `{host}` on port {port}", .protocol.as_str())]
-    Protocol { host: Host, port: u16, protocol: ProtocolSeen },
+    Protocol { host: Host, port: u16, protocol: DetectedProtocol },
     #[error("the connection was opened to `{opened}`, but requests `{asked}`")]
     NameMismatch { opened: Host, asked: Host },
     #[error("the connection to the address {address} names no host, and no rule allows the address")]
@@ -62,9 +62,9 @@ impl Denial {
             Self::Port { host, port } => Some(format!("{}:{port}", host.bracketed())),
             Self::Protocol { host, port, protocol } => {
                 let scheme = match protocol {
-                    ProtocolSeen::Tls => "https",
-                    ProtocolSeen::Http => "http",
-                    ProtocolSeen::Tcp => "tcp",
+                    DetectedProtocol::Tls => "https",
+                    DetectedProtocol::Http => "http",
+                    DetectedProtocol::Tcp => "tcp",
                 };
                 Some(format!("{scheme}://{}:{port}", host.bracketed()))
             }

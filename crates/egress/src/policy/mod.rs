@@ -47,7 +47,7 @@ const OPEN: &str = "open";
 /// The protocol detected from a connection's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ProtocolSeen {
+pub enum DetectedProtocol {
     Tls,
     /// Unencrypted HTTP/1.
     Http,
@@ -55,7 +55,7 @@ pub enum ProtocolSeen {
     Tcp,
 }
 
-impl ProtocolSeen {
+impl DetectedProtocol {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tls => "tls",
@@ -78,7 +78,7 @@ pub enum Decision {
 
 /// How long to wait for a client's first bytes before a connection is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum FirstBytesWait {
     /// Not at all: every protocol is allowed, and in some protocols the server sends first.
     No,
     /// Briefly: every protocol is allowed, but a name in the first bytes would be useful.
@@ -226,15 +226,15 @@ impl Policy {
 
     /// Whether a connection to `destination` with `protocol` is allowed. Addresses are not checked here, but by
     /// [`Self::admits`] before connecting.
-    pub fn decide(&self, destination: &Destination, protocol: ProtocolSeen) -> Decision {
+    pub fn decide(&self, destination: &Destination, protocol: DetectedProtocol) -> Decision {
         if self.mode() == NetworkMode::None {
             return Decision::Deny { reason: Denial::NetworkOff };
         }
         if let Some(rule) = self.request_rule(destination, RuleMode::Intercept) {
             let (host, port) = (destination.host.clone(), destination.port);
             return match protocol {
-                ProtocolSeen::Tls => Decision::Allow { rule: Arc::clone(rule) },
-                ProtocolSeen::Http | ProtocolSeen::Tcp => {
+                DetectedProtocol::Tls => Decision::Allow { rule: Arc::clone(rule) },
+                DetectedProtocol::Http | DetectedProtocol::Tcp => {
                     Decision::Deny { reason: Denial::Protocol { host, port, protocol } }
                 }
             };
@@ -300,57 +300,59 @@ impl Policy {
         view(self) == view(other)
     }
 
-    fn decide_by_rules(&self, destination: &Destination, protocol: ProtocolSeen) -> Decision {
+    fn decide_by_rules(&self, destination: &Destination, protocol: DetectedProtocol) -> Decision {
         let mut nearest = None;
         // The host is not intercepted: `decide` has checked for rules that require that.
         if let Some(rule) = self.request_rule(destination, RuleMode::Sni) {
             match protocol {
-                ProtocolSeen::Tls => return Decision::Allow { rule: Arc::clone(rule) },
-                ProtocolSeen::Http | ProtocolSeen::Tcp => nearest = Some(Fit::HostAndPort),
+                DetectedProtocol::Tls => return Decision::Allow { rule: Arc::clone(rule) },
+                DetectedProtocol::Http | DetectedProtocol::Tcp => nearest = Some(RuleFit::HostAndPort),
             }
         }
         for index in self.inner.about(&destination.host) {
             let rule = &self.inner.document.rules[index];
             match fit(rule, destination.port, protocol) {
-                Fit::Whole => return Decision::Allow { rule: Arc::clone(&self.inner.texts[index]) },
-                partly @ (Fit::HostOnly | Fit::HostAndPort) => nearest = nearest.max(Some(partly)),
+                RuleFit::Whole => return Decision::Allow { rule: Arc::clone(&self.inner.texts[index]) },
+                partly @ (RuleFit::HostOnly | RuleFit::HostAndPort) => nearest = nearest.max(Some(partly)),
             }
         }
         let (host, port) = (destination.host.clone(), destination.port);
         let reason = match nearest {
             None => Denial::Host { host },
-            Some(Fit::HostOnly) => Denial::Port { host, port },
-            Some(Fit::HostAndPort | Fit::Whole) => Denial::Protocol { host, port, protocol },
+            Some(RuleFit::HostOnly) => Denial::Port { host, port },
+            Some(RuleFit::HostAndPort | RuleFit::Whole) => Denial::Protocol { host, port, protocol },
         };
         Decision::Deny { reason }
     }
 
     /// Whether the first bytes of a connection to `destination` are needed to decide about it; no bytes yet counts as
     /// `tcp`.
-    pub fn wait(&self, destination: &Destination) -> Wait {
+    pub fn wait(&self, destination: &Destination) -> FirstBytesWait {
         match self.mode() {
-            NetworkMode::None => return Wait::No,
+            NetworkMode::None => return FirstBytesWait::No,
             NetworkMode::Open | NetworkMode::Allowlist if self.intercepts(destination) => {
-                return Wait::Required;
+                return FirstBytesWait::Required;
             }
-            NetworkMode::Open => return Wait::Briefly,
+            NetworkMode::Open => return FirstBytesWait::Briefly,
             NetworkMode::Allowlist => {}
         }
         let (mut speech, mut any) = (self.request_rule(destination, RuleMode::Sni).is_some(), false);
         for index in self.inner.about(&destination.host) {
             let rule = &self.inner.document.rules[index];
             match rule.protocol {
-                RuleProtocol::Tcp => any |= fit(rule, destination.port, ProtocolSeen::Tcp) == Fit::Whole,
+                RuleProtocol::Tcp => {
+                    any |= fit(rule, destination.port, DetectedProtocol::Tcp) == RuleFit::Whole
+                }
                 RuleProtocol::Web | RuleProtocol::Tls | RuleProtocol::Http => {
-                    speech |= fit(rule, destination.port, ProtocolSeen::Tcp) >= Fit::HostAndPort;
+                    speech |= fit(rule, destination.port, DetectedProtocol::Tcp) >= RuleFit::HostAndPort;
                 }
             }
         }
         match (speech, any) {
-            (false, true) => Wait::No,
-            (true, true) => Wait::Briefly,
+            (false, true) => FirstBytesWait::No,
+            (true, true) => FirstBytesWait::Briefly,
             // If nothing matches, the protocol decides how the refusal is reported.
-            (true | false, false) => Wait::Required,
+            (true | false, false) => FirstBytesWait::Required,
         }
     }
 
@@ -395,7 +397,7 @@ impl Policy {
     /// Whether a rule about addresses, not names, covers this address and port.
     fn names_address(&self, address: IpAddr, port: u16) -> bool {
         let fits = |index: usize| {
-            fit(&self.inner.document.rules[index], port, ProtocolSeen::Tcp) >= Fit::HostAndPort
+            fit(&self.inner.document.rules[index], port, DetectedProtocol::Tcp) >= RuleFit::HostAndPort
         };
         self.inner.about(&Host::Address(address)).any(fits)
     }
@@ -488,13 +490,13 @@ fn rule_of(transform: &HeaderTransform) -> RequestRule {
 
 /// How well a rule about the right host matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+enum RuleFit {
     HostOnly,
     HostAndPort,
     Whole,
 }
 
-fn fit(rule: &EgressRule, port: u16, seen: ProtocolSeen) -> Fit {
+fn fit(rule: &EgressRule, port: u16, seen: DetectedProtocol) -> RuleFit {
     let listed = rule.ports.iter().any(|range| range.contains(port));
     let on = |standard: u16| if rule.ports.is_empty() { port == standard } else { listed };
     let (tls, http, tcp) = match rule.protocol {
@@ -504,14 +506,14 @@ fn fit(rule: &EgressRule, port: u16, seen: ProtocolSeen) -> Fit {
         RuleProtocol::Tcp => (listed, listed, listed),
     };
     let whole = match seen {
-        ProtocolSeen::Tls => tls,
-        ProtocolSeen::Http => http,
-        ProtocolSeen::Tcp => tcp,
+        DetectedProtocol::Tls => tls,
+        DetectedProtocol::Http => http,
+        DetectedProtocol::Tcp => tcp,
     };
     match (whole, tls || http || tcp) {
-        (true, _) => Fit::Whole,
-        (false, true) => Fit::HostAndPort,
-        (false, false) => Fit::HostOnly,
+        (true, _) => RuleFit::Whole,
+        (false, true) => RuleFit::HostAndPort,
+        (false, false) => RuleFit::HostOnly,
     }
 }
 

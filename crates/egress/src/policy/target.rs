@@ -8,7 +8,7 @@ use burrow_model::HostName;
 use burrow_model::network::HostNameError;
 use serde::{Deserialize, Serialize};
 
-use super::{HTTP_PORT, ProtocolSeen, TLS_PORT};
+use super::{DetectedProtocol, HTTP_PORT, TLS_PORT};
 
 /// A name, or an address if the program connected to an address directly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub struct Destination {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     pub destination: Destination,
-    pub protocol: ProtocolSeen,
+    pub protocol: DetectedProtocol,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +85,7 @@ impl FromStr for Target {
     /// Parses `https://example.com/path`, `example.com`, `example.com:8443`, `tcp://db:5432`, `ssh://github.com`.
     /// Without a scheme the protocol is TLS, except for port 80.
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        use ProtocolSeen::{Http, Tcp, Tls};
+        use DetectedProtocol::{Http, Tcp, Tls};
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) => (Some(scheme), rest),
             None => (None, text),

@@ -94,7 +94,7 @@ fn none_refuses_everything_and_open_allows_any_name() {
     );
     assert_eq!(none.allows_name(&"example.com".parse().unwrap()), NameAllowed::No);
     let open = policy(NetworkMode::Open, &[]);
-    assert!(matches!(open.decide(&asked.destination, ProtocolSeen::Tcp), Decision::Allow { .. }));
+    assert!(matches!(open.decide(&asked.destination, DetectedProtocol::Tcp), Decision::Allow { .. }));
     assert_eq!(open.allows_name(&"example.com".parse().unwrap()), NameAllowed::ByPattern);
     assert_eq!(open.admits("10.0.0.1".parse().unwrap(), 443), Err(AddressKind::Private));
 }
@@ -146,10 +146,10 @@ fn first_bytes_are_awaited_only_if_they_matter() {
     let policy =
         policy(NetworkMode::Allowlist, &["example.com", "ssh://example.com", "tcp://example.com:443"]);
     for (asked, wait) in [
-        ("ssh://example.com", Wait::No),
-        ("http://example.com", Wait::Required),
-        ("https://example.com", Wait::Briefly),
-        ("https://other.org", Wait::Required),
+        ("ssh://example.com", FirstBytesWait::No),
+        ("http://example.com", FirstBytesWait::Required),
+        ("https://example.com", FirstBytesWait::Briefly),
+        ("https://other.org", FirstBytesWait::Required),
     ] {
         assert_eq!(policy.wait(&target(asked).destination), wait, "{asked}");
     }
@@ -189,12 +189,12 @@ fn a_policy_survives_serialisation_as_json() {
 #[test]
 fn targets_are_parsed_as_users_type_them() {
     for (text, host, port, protocol) in [
-        ("example.com", "example.com", 443, ProtocolSeen::Tls),
-        ("example.com:80", "example.com", 80, ProtocolSeen::Http),
-        ("http://example.com:8080/a:b?c", "example.com", 8080, ProtocolSeen::Http),
-        ("[2001:db8::1]:8443", "2001:db8::1", 8443, ProtocolSeen::Tls),
-        ("https://203.0.113.7", "203.0.113.7", 443, ProtocolSeen::Tls),
-        ("ssh://github.com", "github.com", 22, ProtocolSeen::Tcp),
+        ("example.com", "example.com", 443, DetectedProtocol::Tls),
+        ("example.com:80", "example.com", 80, DetectedProtocol::Http),
+        ("http://example.com:8080/a:b?c", "example.com", 8080, DetectedProtocol::Http),
+        ("[2001:db8::1]:8443", "2001:db8::1", 8443, DetectedProtocol::Tls),
+        ("https://203.0.113.7", "203.0.113.7", 443, DetectedProtocol::Tls),
+        ("ssh://github.com", "github.com", 22, DetectedProtocol::Tcp),
     ] {
         let target = target(text);
         assert_eq!(target.destination.host.to_string(), host);
@@ -228,7 +228,7 @@ proptest! {
         let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new(), transforms: None };
         let policy = Policy::new(&asked_policy, &BTreeMap::new(), &[]).unwrap();
         let destination = Destination { host: Host::Name(asked.clone()), port: 443 };
-        let allowed = matches!(policy.decide(&destination, ProtocolSeen::Tls), Decision::Allow { .. });
+        let allowed = matches!(policy.decide(&destination, DetectedProtocol::Tls), Decision::Allow { .. });
         prop_assert_eq!(allowed, by_hand);
         prop_assert_eq!(policy.allows_name(&asked) != NameAllowed::No, by_hand);
     }
@@ -281,7 +281,7 @@ fn a_request_rule_allows_only_tls_to_its_host() {
     }
     assert!(policy.intercepts(&target("https://api.example").destination));
     assert!(!policy.intercepts(&target("https://a.cdn.example").destination));
-    assert_eq!(policy.wait(&target("https://api.example").destination), Wait::Required);
+    assert_eq!(policy.wait(&target("https://api.example").destination), FirstBytesWait::Required);
     assert_eq!(policy.allows_name(&"api.example".parse().unwrap()), NameAllowed::ByName);
     assert_eq!(policy.allows_name(&"a.cdn.example".parse().unwrap()), NameAllowed::ByPattern);
     assert_eq!(policy.allows_name(&"cdn.example".parse().unwrap()), NameAllowed::No);

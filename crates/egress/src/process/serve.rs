@@ -13,7 +13,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::Options;
 use crate::clock::monotonic_ms;
-use crate::control::{Answer, Channel, Greeting, Incoming, ProcessMessage, Request, RequestKind};
+use crate::control::{Answer, Channel, Greeting, ProcessMessage, ReceiveBuffer, Request, RequestKind};
 use crate::dns::server;
 use crate::intercept::Roots;
 use crate::log::Journal;
@@ -114,7 +114,7 @@ async fn serve_daemon(process: Arc<Process>, channel: Channel) {
     }
     let (answers, mut queue) = mpsc::channel(ANSWERS_MAX);
     let listening = async {
-        let mut incoming = Incoming::default();
+        let mut incoming = ReceiveBuffer::default();
         // An invalid message ends the connection: the messages after it could not be trusted.
         while let Ok(Some((request, listeners))) = channel.receive::<Request>(&mut incoming).await {
             handle(&process, request, listeners, &answers).await;

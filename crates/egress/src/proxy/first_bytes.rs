@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::account::{Account, PendingBytes};
 use crate::hello::{self, HELLO_BYTES_MAX, Hello, HelloError};
-use crate::http_head::{Framer, Head, HeadError, HttpDetection, Next, detect};
-use crate::policy::{Decision, Destination, Host, Policy, ProtocolSeen, Wait};
+use crate::http_head::{Framer, FramerStep, Head, HeadError, HttpDetection, detect};
+use crate::policy::{Decision, Destination, DetectedProtocol, FirstBytesWait, Host, Policy};
 
 /// A hello or a head must be complete within this time (E-N10).
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,11 +51,11 @@ pub(super) enum Preamble {
 }
 
 impl FirstBytes {
-    pub(super) fn protocol(&self) -> ProtocolSeen {
+    pub(super) fn protocol(&self) -> DetectedProtocol {
         match self.preamble {
-            Preamble::Tls(_) | Preamble::BadTls(_) => ProtocolSeen::Tls,
-            Preamble::Http(_) | Preamble::BadHttp(_) => ProtocolSeen::Http,
-            Preamble::Other | Preamble::Silence | Preamble::NoRoom => ProtocolSeen::Tcp,
+            Preamble::Tls(_) | Preamble::BadTls(_) => DetectedProtocol::Tls,
+            Preamble::Http(_) | Preamble::BadHttp(_) => DetectedProtocol::Http,
+            Preamble::Other | Preamble::Silence | Preamble::NoRoom => DetectedProtocol::Tcp,
         }
     }
 
@@ -85,16 +85,16 @@ pub(super) async fn read(
     destination: &Destination,
 ) -> FirstBytes {
     let wait = policy.wait(destination);
-    if wait == Wait::No {
+    if wait == FirstBytesWait::No {
         return FirstBytes { preamble: Preamble::Other, bytes: Vec::new(), _pending: None };
     }
     let begin = Instant::now();
     let patience = match (wait, &destination.host) {
-        (Wait::No | Wait::Briefly, _) => GRACE,
+        (FirstBytesWait::No | FirstBytesWait::Briefly, _) => GRACE,
         // If the connection is refused in any case, the bytes only determine the form of the refusal.
-        (Wait::Required, Host::Name(_)) if is_refused_anyway(policy, destination) => GRACE,
-        (Wait::Required, Host::Name(_)) => FIRST_BYTES_TIMEOUT,
-        (Wait::Required, Host::Address(_)) => ADDRESS_GRACE,
+        (FirstBytesWait::Required, Host::Name(_)) if is_refused_anyway(policy, destination) => GRACE,
+        (FirstBytesWait::Required, Host::Name(_)) => FIRST_BYTES_TIMEOUT,
+        (FirstBytesWait::Required, Host::Address(_)) => ADDRESS_GRACE,
     };
     let deadline = begin + patience;
     let mut bytes = Vec::new();
@@ -107,7 +107,7 @@ pub(super) async fn read(
             let preamble = match (more, bytes.first()) {
                 // The client has sent everything, and it is neither a hello nor a head.
                 (Ok(_), Some(first)) if *first != TLS_HANDSHAKE => Preamble::Other,
-                (Err(_), None) if wait == Wait::Briefly => Preamble::Other,
+                (Err(_), None) if wait == FirstBytesWait::Briefly => Preamble::Other,
                 (Ok(_) | Err(_), _) => Preamble::Silence,
             };
             return FirstBytes { preamble, bytes, _pending: pending };
@@ -128,7 +128,7 @@ pub(super) async fn read(
 /// Whether the connection is refused regardless of its protocol.
 fn is_refused_anyway(policy: &Policy, destination: &Destination) -> bool {
     let denied = |protocol| matches!(policy.decide(destination, protocol), Decision::Deny { .. });
-    [ProtocolSeen::Tls, ProtocolSeen::Http, ProtocolSeen::Tcp].into_iter().all(denied)
+    [DetectedProtocol::Tls, DetectedProtocol::Http, DetectedProtocol::Tcp].into_iter().all(denied)
 }
 
 /// Reads until there are `at_least` bytes; `false` at the end of the stream.
@@ -162,8 +162,8 @@ fn recognise(bytes: &[u8]) -> Result<Preamble, usize> {
         HttpDetection::Http => {}
     }
     match Framer::new().next(bytes) {
-        Ok(Next::Head(head, _)) => Ok(Preamble::Http(head)),
-        Ok(Next::Pass(_) | Next::NeedMore) => Err(bytes.len() + 1),
+        Ok(FramerStep::Head(head, _)) => Ok(Preamble::Http(head)),
+        Ok(FramerStep::Pass(_) | FramerStep::NeedMore) => Err(bytes.len() + 1),
         Err(error) => Ok(Preamble::BadHttp(error)),
     }
 }

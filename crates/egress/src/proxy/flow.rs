@@ -10,7 +10,7 @@ use super::meter::Meter;
 use super::socket::prepare;
 use super::{Pipes, http, refuse};
 use crate::account::Account;
-use crate::policy::{Destination, ProtocolSeen};
+use crate::policy::{Destination, DetectedProtocol};
 
 /// An allowed connection whose bytes are forwarded unchanged. When the policy changes, it is checked again with the
 /// same protocol and destination.
@@ -34,7 +34,7 @@ impl std::ops::Deref for Flow {
 impl Flow {
     pub(super) fn new(
         destination: Destination,
-        protocol: ProtocolSeen,
+        protocol: DetectedProtocol,
         rule: Arc<str>,
         address: IpAddr,
         client: TcpStream,
@@ -50,7 +50,7 @@ impl Flow {
     /// Forwards bytes in both directions until both sides have ended.
     pub(super) async fn run(&self, pipes: &Pipes, sandbox: &Account) {
         let first = std::mem::take(&mut *self.first.lock().unwrap_or_else(PoisonError::into_inner));
-        let outcome = if self.protocol == ProtocolSeen::Http {
+        let outcome = if self.protocol == DetectedProtocol::Http {
             http::run(self, pipes, sandbox, first).await
         } else {
             self.run_bytes(pipes, sandbox, first).await

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::flow::Flow;
 use super::{Pipes, refuse};
 use crate::account::Account;
-use crate::http_head::{Framer, Head, Next};
+use crate::http_head::{Framer, FramerStep, Head};
 use crate::policy::{Denial, Host};
 
 /// Size of one read.
@@ -46,11 +46,11 @@ pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Account, first: Ve
     };
     shutdown(&flow.upstream, Shutdown::Write)?;
     match end {
-        End::Closed => {
+        RequestsEnd::Closed => {
             answers.await?;
             Ok(shutdown(&flow.client, Shutdown::Write)?)
         }
-        End::Refused(refusal) => {
+        RequestsEnd::Refused(refusal) => {
             flow.set_trouble(refusal.reason.to_string());
             sandbox.denied(&flow.destination, flow.protocol, &refusal.reason);
             if requests.passed > 0 {
@@ -66,7 +66,7 @@ pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Account, first: Ve
 
 /// How the requests of a connection ended.
 #[derive(Debug)]
-enum End {
+enum RequestsEnd {
     /// The client has closed its side.
     Closed,
     Refused(Refusal),
@@ -91,25 +91,25 @@ struct Requests<'a> {
 
 impl Requests<'_> {
     /// Forwards requests until the client closes its side or one is refused.
-    async fn pass(&mut self) -> io::Result<End> {
+    async fn pass(&mut self) -> io::Result<RequestsEnd> {
         loop {
             match self.framer.next(&self.buffer) {
-                Ok(Next::Head(head, length)) => {
+                Ok(FramerStep::Head(head, length)) => {
                     if let Err(refusal) = self.judge(&head) {
-                        return Ok(End::Refused(refusal));
+                        return Ok(RequestsEnd::Refused(refusal));
                     }
                     self.passed += 1;
                     self.forward(length).await?;
                 }
-                Ok(Next::Pass(count)) => self.forward(count).await?,
-                Ok(Next::NeedMore) => {
+                Ok(FramerStep::Pass(count)) => self.forward(count).await?,
+                Ok(FramerStep::NeedMore) => {
                     if !receive(&self.flow.client, &mut self.buffer).await? {
-                        return Ok(End::Closed);
+                        return Ok(RequestsEnd::Closed);
                     }
                 }
                 Err(error) => {
                     let reason = Denial::Malformed { what: error.to_string() };
-                    return Ok(End::Refused(Refusal { reason, status: Some(error.status()) }));
+                    return Ok(RequestsEnd::Refused(Refusal { reason, status: Some(error.status()) }));
                 }
             }
         }
@@ -141,7 +141,9 @@ impl Requests<'_> {
     async fn upgrade(&mut self) -> io::Result<bool> {
         let mut ahead = Framer::new();
         let length = match ahead.next(&self.buffer) {
-            Ok(Next::Head(head, length)) if head.upgrade.is_some() && self.judge(&head).is_ok() => length,
+            Ok(FramerStep::Head(head, length)) if head.upgrade.is_some() && self.judge(&head).is_ok() => {
+                length
+            }
             // An invalid request is detected again when it is to be forwarded.
             Ok(_) | Err(_) => return Ok(false),
         };

@@ -10,7 +10,7 @@ use burrow_model::NetworkMode;
 
 use super::first_bytes::{FirstBytes, Preamble};
 use crate::hello::ServerName;
-use crate::policy::{Decision, Denial, Destination, Host, Policy, ProtocolSeen};
+use crate::policy::{Decision, Denial, Destination, DetectedProtocol, Host, Policy};
 
 /// The destination address of a connection.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) enum Judgement {
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) destination: Destination,
-    pub(super) protocol: ProtocolSeen,
+    pub(super) protocol: DetectedProtocol,
 }
 
 pub(super) fn judge(policy: &Policy, opened: &OpenedTo, first: &FirstBytes) -> Judgement {
@@ -45,7 +45,7 @@ pub(super) fn judge(policy: &Policy, opened: &OpenedTo, first: &FirstBytes) -> J
     // A rule for `tcp` allows any bytes, so their protocol does not matter, unless TLS is to be intercepted.
     let any_bytes =
         policy.mode() == NetworkMode::Allowlist && !is_unknown(opened) && !policy.intercepts(destination);
-    if any_bytes && let Some(allowed) = allow(policy, destination, ProtocolSeen::Tcp) {
+    if any_bytes && let Some(allowed) = allow(policy, destination, DetectedProtocol::Tcp) {
         return allowed;
     }
     match &first.preamble {
@@ -55,7 +55,7 @@ pub(super) fn judge(policy: &Policy, opened: &OpenedTo, first: &FirstBytes) -> J
                 ServerName::Absent => None,
                 ServerName::Unusable => return deny(Denial::BadName, destination),
             };
-            judge_named(policy, opened, asked, ProtocolSeen::Tls)
+            judge_named(policy, opened, asked, DetectedProtocol::Tls)
         }
         Preamble::Http(head) => {
             if head.port.is_some_and(|port| port != destination.port) {
@@ -63,16 +63,16 @@ pub(super) fn judge(policy: &Policy, opened: &OpenedTo, first: &FirstBytes) -> J
                     Denial::Malformed { what: "the port in Host differs from the connection's".to_owned() };
                 return deny(reason, destination);
             }
-            judge_named(policy, opened, Some(head.host.clone()), ProtocolSeen::Http)
+            judge_named(policy, opened, Some(head.host.clone()), DetectedProtocol::Http)
         }
-        Preamble::Other => judge_named(policy, opened, None, ProtocolSeen::Tcp),
+        Preamble::Other => judge_named(policy, opened, None, DetectedProtocol::Tcp),
         Preamble::BadTls(error) => deny(Denial::Malformed { what: error.to_string() }, destination),
         Preamble::BadHttp(error) if matches!(error.status(), 403 | 501) => {
             deny(Denial::Unsupported { what: error.to_string() }, destination)
         }
         Preamble::BadHttp(error) => deny(Denial::Malformed { what: error.to_string() }, destination),
         Preamble::NoRoom => deny(Denial::ConnectionsMax, destination),
-        Preamble::Silence => match judge_named(policy, opened, None, ProtocolSeen::Tcp) {
+        Preamble::Silence => match judge_named(policy, opened, None, DetectedProtocol::Tcp) {
             denied @ Judgement::Deny { .. } => denied,
             Judgement::Allow { .. } => deny(Denial::SilentClient, destination),
         },
@@ -80,7 +80,12 @@ pub(super) fn judge(policy: &Policy, opened: &OpenedTo, first: &FirstBytes) -> J
 }
 
 /// Decides about a connection that requests the host `asked`, or none.
-fn judge_named(policy: &Policy, opened: &OpenedTo, asked: Option<Host>, protocol: ProtocolSeen) -> Judgement {
+fn judge_named(
+    policy: &Policy,
+    opened: &OpenedTo,
+    asked: Option<Host>,
+    protocol: DetectedProtocol,
+) -> Judgement {
     let destination = &opened.destination;
     let Host::Address(address) = destination.host else {
         return match asked {
@@ -113,7 +118,7 @@ fn judge_named(policy: &Policy, opened: &OpenedTo, asked: Option<Host>, protocol
 }
 
 /// Allows the connection if a rule names this address, or the mode allows every public one.
-fn by_address(policy: &Policy, opened: &OpenedTo, protocol: ProtocolSeen) -> Option<Judgement> {
+fn by_address(policy: &Policy, opened: &OpenedTo, protocol: DetectedProtocol) -> Option<Judgement> {
     if is_unknown(opened) { None } else { allow(policy, &opened.destination, protocol) }
 }
 
@@ -133,7 +138,7 @@ fn is_unknown(opened: &OpenedTo) -> bool {
     opened.synthetic && matches!(opened.destination.host, Host::Address(_))
 }
 
-fn decide(policy: &Policy, destination: &Destination, protocol: ProtocolSeen) -> Judgement {
+fn decide(policy: &Policy, destination: &Destination, protocol: DetectedProtocol) -> Judgement {
     match policy.decide(destination, protocol) {
         Decision::Allow { rule } => {
             Judgement::Allow { way: Route { destination: destination.clone(), protocol }, rule }
@@ -142,7 +147,7 @@ fn decide(policy: &Policy, destination: &Destination, protocol: ProtocolSeen) ->
     }
 }
 
-fn allow(policy: &Policy, destination: &Destination, protocol: ProtocolSeen) -> Option<Judgement> {
+fn allow(policy: &Policy, destination: &Destination, protocol: DetectedProtocol) -> Option<Judgement> {
     Some(decide(policy, destination, protocol)).filter(|judged| matches!(judged, Judgement::Allow { .. }))
 }
 

@@ -9,14 +9,14 @@ use burrow_model::SandboxId;
 
 use crate::account::Account;
 use crate::clock::{epoch_ms, monotonic_ms};
-use crate::policy::{Destination, ProtocolSeen};
+use crate::policy::{Destination, DetectedProtocol};
 use crate::{LogEntry, LogKind, Verdict};
 
 /// Of a connection that is spliced or intercepted.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) destination: Destination,
-    pub(crate) protocol: ProtocolSeen,
+    pub(crate) protocol: DetectedProtocol,
     /// The address of the host, if it has a single one.
     pub(crate) address: Option<IpAddr>,
     pub(crate) began_ms: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Meter {
 impl Meter {
     pub(crate) fn new(
         destination: Destination,
-        protocol: ProtocolSeen,
+        protocol: DetectedProtocol,
         rule: Arc<str>,
         address: Option<IpAddr>,
     ) -> Self {

@@ -38,7 +38,7 @@ pub(crate) use trial::run as trial;
 
 use crate::dns::names::is_synthetic;
 use crate::intercept;
-use crate::policy::{Destination, Host, ProtocolSeen};
+use crate::policy::{Destination, DetectedProtocol, Host};
 use crate::sandbox::{Sandbox, Ticket};
 use judge::{Judgement, OpenedTo, Route};
 
@@ -64,7 +64,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, sandbox: Arc<Sandbox>, listener: 
         if let Err(reason) = admitted {
             let destination =
                 Destination { host: Host::Address(opened_to.ip().to_canonical()), port: opened_to.port() };
-            sandbox.denied(&named(&sandbox, destination), ProtocolSeen::Tcp, &reason);
+            sandbox.denied(&named(&sandbox, destination), DetectedProtocol::Tcp, &reason);
         }
     }
 }
@@ -120,7 +120,7 @@ async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Open
         }
     };
     let Route { destination, protocol } = way;
-    if protocol == ProtocolSeen::Tls && policy.intercepts(&destination) {
+    if protocol == DetectedProtocol::Tls && policy.intercepts(&destination) {
         return Some(Transport::Decrypt { client, destination, rule, first: first.into_bytes() });
     }
     let dialled = shared.dialler.dial(sandbox, &policy, &destination).await;

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::dial::Failure;
-use crate::policy::{Denial, Destination, ProtocolSeen};
+use crate::policy::{Denial, Destination, DetectedProtocol};
 
 /// Bytes that a refused program still sends are read and discarded, so that it can read the refusal: closing a socket
 /// with unread bytes would make the kernel discard the refusal.
@@ -28,19 +28,19 @@ pub(crate) fn reset_on_close(stream: &TcpStream, reset: bool) {
 /// Refuses a connection because of the policy.
 pub(crate) async fn denied(
     client: TcpStream,
-    protocol: ProtocolSeen,
+    protocol: DetectedProtocol,
     destination: &Destination,
     reason: &Denial,
     status: Option<u16>,
 ) {
     let last_words = match protocol {
-        ProtocolSeen::Tls => {
+        DetectedProtocol::Tls => {
             let about_its_name =
                 matches!(reason, Denial::NameMismatch { .. } | Denial::NoName { .. } | Denial::BadName);
             alert(if about_its_name { ALERT_UNRECOGNIZED_NAME } else { ALERT_ACCESS_DENIED })
         }
-        ProtocolSeen::Http => denied_response(destination, reason, status),
-        ProtocolSeen::Tcp => return reset_on_close(&client, true),
+        DetectedProtocol::Http => denied_response(destination, reason, status),
+        DetectedProtocol::Tcp => return reset_on_close(&client, true),
     };
     close_gracefully(&client, &last_words).await;
 }
@@ -48,18 +48,18 @@ pub(crate) async fn denied(
 /// Reports that the host could not be reached.
 pub(super) async fn failed(
     client: TcpStream,
-    protocol: ProtocolSeen,
+    protocol: DetectedProtocol,
     destination: &Destination,
     failure: &Failure,
 ) {
     let last_words = match protocol {
-        ProtocolSeen::Tls => alert(ALERT_INTERNAL_ERROR),
-        ProtocolSeen::Http => {
+        DetectedProtocol::Tls => alert(ALERT_INTERNAL_ERROR),
+        DetectedProtocol::Http => {
             let text =
                 format!("burrow: {}:{} is allowed, but {failure}.\n", destination.host, destination.port);
             response(502, &text)
         }
-        ProtocolSeen::Tcp => return reset_on_close(&client, true),
+        DetectedProtocol::Tcp => return reset_on_close(&client, true),
     };
     close_gracefully(&client, &last_words).await;
 }

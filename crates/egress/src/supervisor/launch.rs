@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use super::Options;
-use crate::control::{Channel, Greeting, Incoming, Request, RequestKind};
+use crate::control::{Channel, Greeting, ReceiveBuffer, Request, RequestKind};
 use crate::process;
 
 /// From the start until it listens: it resolves a name first, which may time out.
@@ -36,7 +36,7 @@ const ERRORS: &str = "egress.stderr";
 #[derive(Debug)]
 pub(super) struct RunningProcess {
     pub(super) channel: Channel,
-    pub(super) incoming: Incoming,
+    pub(super) incoming: ReceiveBuffer,
     /// Present if this daemon started it.
     pub(super) child: Option<Child>,
 }
@@ -50,7 +50,7 @@ pub(super) fn prepare(run_dir: &Path) -> io::Result<()> {
 /// Returns the running process, if it has our version. A process of another version, or one that hangs, is ended.
 pub(super) async fn find(run_dir: &Path) -> io::Result<Option<RunningProcess>> {
     let Some(channel) = connect(&socket_path(run_dir)).await? else { return Ok(None) };
-    let mut incoming = Incoming::default();
+    let mut incoming = ReceiveBuffer::default();
     match greeting(&channel, &mut incoming).await {
         Some(greeting) if greeting == Greeting::ours() => {
             Ok(Some(RunningProcess { channel, incoming, child: None }))
@@ -100,7 +100,7 @@ pub(super) async fn start(options: &Options) -> io::Result<RunningProcess> {
     let greeted = match connected.await.unwrap_or_else(|_| Err(silent())) {
         Err(error) => Err(error),
         Ok(channel) => {
-            let mut incoming = Incoming::default();
+            let mut incoming = ReceiveBuffer::default();
             match greeting(&channel, &mut incoming).await {
                 Some(greeting) if greeting == Greeting::ours() => Ok((channel, incoming)),
                 other => {
@@ -129,7 +129,7 @@ fn last_words(options: &Options) -> String {
 pub(super) async fn end(run_dir: &Path) -> io::Result<()> {
     match connect(&socket_path(run_dir)).await? {
         Some(channel) => {
-            let _ = greeting(&channel, &mut Incoming::default()).await;
+            let _ = greeting(&channel, &mut ReceiveBuffer::default()).await;
             quit(channel).await
         }
         None => Ok(()),
@@ -166,7 +166,7 @@ async fn connect(path: &Path) -> io::Result<Option<Channel>> {
     }
 }
 
-async fn greeting(channel: &Channel, incoming: &mut Incoming) -> Option<Greeting> {
+async fn greeting(channel: &Channel, incoming: &mut ReceiveBuffer) -> Option<Greeting> {
     let greeting = timeout(GREETING_TIMEOUT, channel.receive::<Greeting>(incoming)).await;
     greeting.ok()?.ok()?.map(|(greeting, _)| greeting)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::control::{Answer, Channel, Incoming, ProcessMessage, Request, RequestKind};
+use crate::control::{Answer, Channel, ProcessMessage, ReceiveBuffer, Request, RequestKind};
 use crate::{EgressError, LogEntry};
 
 /// Requests that wait to be sent.
@@ -32,7 +32,7 @@ pub(super) struct Link {
 #[derive(Debug)]
 pub(super) struct Carrier {
     channel: Channel,
-    incoming: Incoming,
+    incoming: ReceiveBuffer,
     queue: mpsc::Receiver<(Request, Vec<OwnedFd>)>,
     link: Arc<Link>,
     log: mpsc::Sender<LogEntry>,
@@ -41,7 +41,7 @@ pub(super) struct Carrier {
 impl Link {
     pub(super) fn new(
         channel: Channel,
-        incoming: Incoming,
+        incoming: ReceiveBuffer,
         log: mpsc::Sender<LogEntry>,
     ) -> (Arc<Self>, Carrier) {
         let (outgoing, queue) = mpsc::channel(QUEUE_MAX);

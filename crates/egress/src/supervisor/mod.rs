@@ -28,7 +28,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::control::{Answer, RequestKind};
-use crate::{BudgetLeft, Counters, Egress, EgressError, Limits, LogEntry, Policy, Target, Trial, Waiting};
+use crate::{
+    BudgetLeft, Counters, Egress, EgressError, Limits, LogEntry, PendingApproval, Policy, Target, Trial,
+};
 use link::Link;
 
 /// How long a caller waits for a running process: starting one takes some 20 ms.
@@ -212,7 +214,7 @@ impl Egress for Supervisor {
         Ok(counters)
     }
 
-    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError> {
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<PendingApproval>, EgressError> {
         let answer =
             self.inner.up().await?.ask(RequestKind::Approvals { id: id.clone() }, Vec::new()).await?;
         let Answer::Approvals { waiting } = answer else {

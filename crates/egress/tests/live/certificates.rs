@@ -46,7 +46,7 @@ pub(crate) struct KeyAndCertificate {
 
 /// Validity of a certificate.
 #[derive(Clone, Copy)]
-pub(crate) enum Valid {
+pub(crate) enum Validity {
     Long,
     Over,
 }
@@ -54,7 +54,7 @@ pub(crate) enum Valid {
 fn make(
     subject: &str,
     extensions: &[u8],
-    valid: Valid,
+    valid: Validity,
     issuer: Option<&KeyAndCertificate>,
 ) -> KeyAndCertificate {
     let random = SystemRandom::new();
@@ -67,8 +67,8 @@ fn make(
     let issuer = issuer.map_or(subject, |issuer| &issuer.subject);
     let algorithm = der(0x30, &[ECDSA_SHA256]);
     let until: &[u8] = match valid {
-        Valid::Long => b"491231235959Z",
-        Valid::Over => b"210101000000Z",
+        Validity::Long => b"491231235959Z",
+        Validity::Over => b"210101000000Z",
     };
     let validity = der(0x30, &[&der(0x17, &[b"200101000000Z"]), &der(0x17, &[until])]);
     let point = der(0x03, &[&[0], own.public_key().as_ref()]);
@@ -98,12 +98,12 @@ pub(crate) fn authority(subject: &str) -> KeyAndCertificate {
     let constraints = der(0x30, &[&[0x01, 0x01, 0xff], &[0x02, 0x01, 0x00]]);
     let extensions =
         [extension(0x13, &constraints), extension(0x0e, &der(0x04, &[subject.as_bytes()]))].concat();
-    make(subject, &extensions, Valid::Long, None)
+    make(subject, &extensions, Validity::Long, None)
 }
 
 impl KeyAndCertificate {
     /// A certificate for a host.
-    pub(crate) fn host(&self, host: &str, valid: Valid) -> KeyAndCertificate {
+    pub(crate) fn host(&self, host: &str, valid: Validity) -> KeyAndCertificate {
         let names = der(0x30, &[&der(0x82, &[host.as_bytes()])]);
         make(host, &extension(0x11, &names), valid, Some(self))
     }

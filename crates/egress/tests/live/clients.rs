@@ -14,7 +14,7 @@ pub(crate) const TXT: u16 = 16;
 
 /// A resolver's answer.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct DnsAnswer {
     pub(crate) code: u8,
     pub(crate) address: Option<IpAddr>,
     /// The complete answer, to check texts in it.
@@ -34,18 +34,18 @@ pub(crate) fn question(name: &str, kind: u16) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn parse_answer(question: &[u8], bytes: Vec<u8>) -> Resolved {
+pub(crate) fn parse_answer(question: &[u8], bytes: Vec<u8>) -> DnsAnswer {
     assert_eq!(bytes[..2], question[..2], "an answer to this question");
     let answer = question.len() - 11;
     let address = (bytes[7] == 1).then(|| match bytes[answer + 10..answer + 12] {
         [0, 4] => Ipv4Addr::from(<[u8; 4]>::try_from(&bytes[answer + 12..answer + 16]).unwrap()).into(),
         _ => Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[answer + 12..answer + 28]).unwrap()).into(),
     });
-    Resolved { code: bytes[3] & 0xf, address, bytes }
+    DnsAnswer { code: bytes[3] & 0xf, address, bytes }
 }
 
 /// Sends a DNS question over UDP; `None` if there is no answer.
-pub(crate) async fn ask(sandbox: &Sandbox, name: &str, kind: u16) -> Option<Resolved> {
+pub(crate) async fn ask(sandbox: &Sandbox, name: &str, kind: u16) -> Option<DnsAnswer> {
     let question = question(name, kind);
     sandbox
         .inside(move || {

@@ -9,7 +9,7 @@ use http::Version;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::certificates::{Valid, authority};
+use crate::certificates::{Validity, authority};
 use crate::clients::{get, send, text};
 use crate::encrypted::{connect_http, host, nothing, piece, pieces, raw, tls};
 use crate::live_test;
@@ -207,9 +207,9 @@ live_test! {
     async fn e_t10_a_host_without_a_valid_certificate_gets_no_secret(world: World) {
         let setup = Setup::new(world, bearer(), SECRET).await;
         let identities = [
-            authority("stranger").host("ok.example", Valid::Long),
-            setup.internet.host("ok.example", Valid::Over),
-            setup.internet.host("other.example", Valid::Long),
+            authority("stranger").host("ok.example", Validity::Long),
+            setup.internet.host("ok.example", Validity::Over),
+            setup.internet.host("other.example", Validity::Long),
         ];
         let mut program = setup.connect_http(Version::HTTP_11).await;
         for identity in identities {
@@ -399,9 +399,9 @@ live_test! {
 live_test! {
     async fn e_s17_a_client_certificate_is_presented_only_by_the_proxy(world: World) {
         let clients = authority("clients");
-        let pem = clients.host("client.example", Valid::Long).pem();
+        let pem = clients.host("client.example", Validity::Long).pem();
         let mut setup = Setup::new(world, Slot::ClientCert, &pem).await;
-        let identity = setup.internet.host("ok.example", Valid::Long);
+        let identity = setup.internet.host("ok.example", Validity::Long);
         let upstream = host(&identity, 443, &["h2", "http/1.1"], Some(&clients)).await;
         let mut program = setup.connect_http(Version::HTTP_2).await;
         let answer = program.post("/v1/echo", &[], "").await;
@@ -409,7 +409,7 @@ live_test! {
         // Control: without the certificate the host does not answer.
         assert_eq!(program.post("/free/echo", &[], "").await.status, 502);
         assert_eq!(upstream.seen().len(), 1);
-        let stranger = authority("others").host("client.example", Valid::Long).pem();
+        let stranger = authority("others").host("client.example", Validity::Long).pem();
         setup.set(|directives| directives.grants[0] = grant(Slot::ClientCert, &stranger)).await;
         let mut program = setup.connect_http(Version::HTTP_2).await;
         assert_eq!(program.post("/v1/echo", &[], "").await.status, 502);

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
-use burrow_egress::{Egress, ProtocolSeen, Verdict};
+use burrow_egress::{DetectedProtocol, Egress, Verdict};
 use burrow_model::NetworkMode;
 
 use crate::clients::{AAAA, ask, connect, connect_to, exchange, get, hello, read, resolve, send, text};
@@ -24,7 +24,7 @@ live_test! {
 
         let entry = daemon.entry(|entry| entry.port == 443).await;
         assert_eq!((entry.host.as_str(), entry.verdict), ("ok.example", Verdict::Allow));
-        assert_eq!((entry.protocol, entry.rule.as_deref()), (Some(ProtocolSeen::Tls), Some("ok.example")));
+        assert_eq!((entry.protocol, entry.rule.as_deref()), (Some(DetectedProtocol::Tls), Some("ok.example")));
         assert_eq!((entry.bytes_in, entry.bytes_out), (sent.len() as u64, sent.len() as u64));
         assert_eq!((entry.address, entry.count), (Some(address(UPSTREAM)), 1));
         assert!(entry.duration_ms.is_some());

@@ -9,7 +9,7 @@ use burrow_model::network::{Budget, RequestRule, RequestScope, RuleMode};
 use burrow_model::{SecretBytes, Slot, TenantId};
 use http::Version;
 
-use crate::certificates::{KeyAndCertificate, Valid, authority};
+use crate::certificates::{KeyAndCertificate, Validity, authority};
 use crate::encrypted::{Host, HttpClient, connect_http, host};
 use crate::world::{Daemon, Sandbox, World, eventually, policy};
 
@@ -99,7 +99,7 @@ impl Setup {
     }
 
     pub(crate) async fn host(&self, protocols: &[&str]) -> Host {
-        host(&self.internet.host("ok.example", Valid::Long), 443, protocols, None).await
+        host(&self.internet.host("ok.example", Validity::Long), 443, protocols, None).await
     }
 
     pub(crate) async fn set(&mut self, change: impl FnOnce(&mut Directives)) {

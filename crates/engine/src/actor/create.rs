@@ -7,7 +7,7 @@ use burrow_model::{OperationId, State};
 
 use super::command::{Creation, Reply, SnapshotSource, Source};
 use super::live_machine::LiveMachine;
-use super::{Actor, Fate};
+use super::{Actor, SandboxFate};
 use crate::images::starting_points;
 use crate::images::starting_points::Start;
 use crate::operations::journal::{Detail, Operation};
@@ -21,7 +21,7 @@ impl Actor {
         idempotency: Option<Idempotency>,
         source: Source,
         reply: Reply<Creation>,
-    ) -> Fate {
+    ) -> SandboxFate {
         let (created, base) = match source {
             Source::Ready(ready) => (self.create_from_warm(*ready, idempotency.as_ref()).await, None),
             Source::Snapshot(base) => (None, Some(*base)),
@@ -34,12 +34,12 @@ impl Actor {
         let (created, fate) = match created {
             Ok(Creation::Fresh(_)) => {
                 self.event("sandbox.created", serde_json::json!({ "image": self.row.spec.image }));
-                (created, Fate::Stays)
+                (created, SandboxFate::Stays)
             }
-            Ok(Creation::Repeated(_) | Creation::NameTaken(_)) => (created, Fate::Gone),
+            Ok(Creation::Repeated(_) | Creation::NameTaken(_)) => (created, SandboxFate::Gone),
             // If it could not be undone, it remains, for a delete or the next start to finish.
-            Err(_) if self.row.state == State::Failed => (created, Fate::Stays),
-            Err(_) => (created, Fate::Gone),
+            Err(_) if self.row.state == State::Failed => (created, SandboxFate::Stays),
+            Err(_) => (created, SandboxFate::Gone),
         };
         let _ = reply.send(created);
         fate

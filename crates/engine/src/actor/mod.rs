@@ -59,7 +59,7 @@ struct Actor {
 
 /// Whether the sandbox still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum SandboxFate {
     Stays,
     Gone,
 }
@@ -96,7 +96,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<LiveMach
 impl Actor {
     async fn run(mut self) {
         while let Some(command) = self.inbox.recv().await {
-            if self.handle(command).await == Fate::Gone {
+            if self.handle(command).await == SandboxFate::Gone {
                 self.shared.registry.remove(&self.row.id);
                 self.shared.egress.forget(&self.row.id);
                 return;
@@ -104,14 +104,14 @@ impl Actor {
         }
     }
 
-    async fn handle(&mut self, command: Command) -> Fate {
+    async fn handle(&mut self, command: Command) -> SandboxFate {
         match command {
             Command::Create { idempotency, source, reply } => self.create(idempotency, source, reply).await,
             Command::Settled { reply } => self.answer(reply, Ok(())),
             Command::Use { wake, reply } => {
                 let guest = if wake { self.guest().await } else { self.guest_if_awake() };
                 let _ = reply.send(guest);
-                Fate::Stays
+                SandboxFate::Stays
             }
             Command::Start { fresh, reply } => {
                 let result = if fresh { self.start_fresh().await } else { self.start().await };
@@ -137,7 +137,7 @@ impl Actor {
             Command::Delete { reply } => self.delete(Some(reply), "sandbox.deleted").await,
             Command::State(command) => {
                 self.handle_state(command).await;
-                Fate::Stays
+                SandboxFate::Stays
             }
             Command::MachineEnded { generation } => self.machine_ended(generation).await,
             Command::Expire => self.expire().await,
@@ -151,7 +151,7 @@ impl Actor {
                         "could not record when a policy acted"
                     );
                 }
-                Fate::Stays
+                SandboxFate::Stays
             }
             Command::ApplyPolicy => {
                 if self.live.is_some() {
@@ -160,7 +160,7 @@ impl Actor {
                     // It receives its policy with its network when it starts.
                     self.shared.egress.settle(&self.row.id);
                 }
-                Fate::Stays
+                SandboxFate::Stays
             }
         }
     }
@@ -193,9 +193,9 @@ impl Actor {
         }
     }
 
-    fn answer(&self, reply: Reply<SandboxRow>, result: Result<(), EngineError>) -> Fate {
+    fn answer(&self, reply: Reply<SandboxRow>, result: Result<(), EngineError>) -> SandboxFate {
         let _ = reply.send(result.map(|()| SandboxRow::clone(&self.row)));
-        Fate::Stays
+        SandboxFate::Stays
     }
 
     // === Parts ===

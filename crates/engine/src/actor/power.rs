@@ -10,7 +10,7 @@ use burrow_model::{
 
 use super::command::Reply;
 use super::live_machine::LiveMachine;
-use super::{Actor, Fate};
+use super::{Actor, SandboxFate};
 use crate::operations::journal::{Operation, Resource};
 use crate::operations::{StartOptions, bring_up, forget, unwind};
 use crate::snapshots::dump;
@@ -104,7 +104,7 @@ impl Actor {
         Some(SandboxSpec { lifetime: spec.lifetime.until(Some(expires_ms)), ..spec.clone() })
     }
 
-    pub(super) async fn stop_or_remove(&mut self, grace: Duration, reply: Reply<SandboxRow>) -> Fate {
+    pub(super) async fn stop_or_remove(&mut self, grace: Duration, reply: Reply<SandboxRow>) -> SandboxFate {
         match self.admit(Request::Stop, "stop") {
             Ok(Admission::Already) => self.answer(reply, Ok(())),
             Ok(Admission::Now | Admission::AfterResume | Admission::AfterWake) => {
@@ -177,9 +177,13 @@ impl Actor {
         Ok(())
     }
 
-    pub(super) async fn delete(&mut self, reply: Option<Reply<SandboxRow>>, event: &'static str) -> Fate {
+    pub(super) async fn delete(
+        &mut self,
+        reply: Option<Reply<SandboxRow>>,
+        event: &'static str,
+    ) -> SandboxFate {
         let result = self.try_delete().await;
-        let fate = if result.is_ok() { Fate::Gone } else { Fate::Stays };
+        let fate = if result.is_ok() { SandboxFate::Gone } else { SandboxFate::Stays };
         match &result {
             Ok(()) => self.event(event, serde_json::json!({ "name": self.row.name })),
             Err(error) => {
@@ -212,9 +216,9 @@ impl Actor {
         faults::hit("delete.settled")
     }
 
-    pub(super) async fn machine_ended(&mut self, generation: u64) -> Fate {
+    pub(super) async fn machine_ended(&mut self, generation: u64) -> SandboxFate {
         if self.row.generation != generation || self.live.is_none() {
-            return Fate::Stays;
+            return SandboxFate::Stays;
         }
         tracing::info!("the sandbox's machine ended by itself");
         if self.row.spec.lifetime.is_ephemeral() {
@@ -226,15 +230,15 @@ impl Actor {
                 "could not record the end of a machine"
             );
         }
-        Fate::Stays
+        SandboxFate::Stays
     }
 
-    pub(super) async fn expire(&mut self) -> Fate {
+    pub(super) async fn expire(&mut self) -> SandboxFate {
         let due =
             self.row.spec.lifetime.expires_ms().is_some_and(|expires_ms| expires_ms <= self.shared.now_ms());
         let then = self.row.spec.lease.as_ref().map_or(AtTimeout::Delete, |lease| lease.then);
         match then {
-            _ if !due => Fate::Stays,
+            _ if !due => SandboxFate::Stays,
             AtTimeout::Delete => self.delete(None, "sandbox.expired").await,
             AtTimeout::Hibernate | AtTimeout::Stop => {
                 if let Err(error) = self.rest(then).await {
@@ -250,7 +254,7 @@ impl Actor {
                         );
                     }
                 }
-                Fate::Stays
+                SandboxFate::Stays
             }
         }
     }

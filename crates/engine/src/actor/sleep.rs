@@ -17,7 +17,7 @@ use burrow_runtime::{Ability, DumpOptions};
 
 use super::command::SleepDepth;
 use super::trial::{self, UntriedDump};
-use super::{Actor, Fate};
+use super::{Actor, SandboxFate};
 use crate::operations::journal::{Detail, Operation, Resource, Trial};
 use crate::operations::{restore_machine, unwind};
 use crate::sleep::activity::CutReason;
@@ -233,9 +233,9 @@ impl Actor {
     }
 
     /// Its sleep policy found it idle. If it has been used since, it stays awake.
-    pub(super) async fn fall_asleep(&mut self, depth: SleepDepth, idle_since_ms: u64) -> Fate {
+    pub(super) async fn fall_asleep(&mut self, depth: SleepDepth, idle_since_ms: u64) -> SandboxFate {
         if self.activity.in_use() || self.activity.last_ms() > idle_since_ms {
-            return Fate::Stays;
+            return SandboxFate::Stays;
         }
         let slept = match (depth, self.row.state) {
             (SleepDepth::Pause, State::Running) => self.pause().await,
@@ -259,6 +259,6 @@ impl Actor {
                 "could not put an idle sandbox to sleep"
             );
         }
-        Fate::Stays
+        SandboxFate::Stays
     }
 }

@@ -134,18 +134,18 @@ impl PolicyFollower {
         loop {
             let due = tokio::select! {
                 change = self.changes.recv() => match change {
-                    Ok(change) => Due::Of(change),
-                    Err(broadcast::error::RecvError::Lagged(_)) => Due::All,
+                    Ok(change) => DuePolicies::Of(change),
+                    Err(broadcast::error::RecvError::Lagged(_)) => DuePolicies::All,
                     Err(broadcast::error::RecvError::Closed) => return,
                 },
                 raised = self.process.changed() => match raised {
-                    Ok(()) => Due::All,
+                    Ok(()) => DuePolicies::All,
                     Err(_) => return,
                 },
             };
             let Some(shared) = self.shared.upgrade() else { return };
             mark_all_due(&shared, &due).await;
-            if let Due::Of(change) = &due {
+            if let DuePolicies::Of(change) = &due {
                 apply_at_once(&shared, change).await;
             }
             apply_due_policies(&shared);
@@ -153,24 +153,24 @@ impl PolicyFollower {
     }
 }
 
-enum Due {
+enum DuePolicies {
     Of(SecretChanged),
     All,
 }
 
-async fn mark_all_due(shared: &Shared, due: &Due) {
+async fn mark_all_due(shared: &Shared, due: &DuePolicies) {
     let users = match due {
-        Due::Of(change) => shared.seams.catalog.users_of_secrets(&change.tenant).await,
-        Due::All => Ok(Vec::new()),
+        DuePolicies::Of(change) => shared.seams.catalog.users_of_secrets(&change.tenant).await,
+        DuePolicies::All => Ok(Vec::new()),
     };
     match (due, users) {
-        (Due::Of(change), Ok(users)) => {
+        (DuePolicies::Of(change), Ok(users)) => {
             for (_, id, _) in users.into_iter().filter(|(secret, _, _)| *secret == change.name) {
                 shared.egress.mark_due(&id);
             }
         }
         // The affected sandboxes are among them.
-        (Due::Of(_) | Due::All, _) => {
+        (DuePolicies::Of(_) | DuePolicies::All, _) => {
             for actor in shared.registry.all() {
                 shared.egress.mark_due(actor.id());
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, EgressKind, EgressRow, EgressVerdict, SandboxRow};
-use burrow_egress::{LogEntry, LogKind, ProtocolSeen, Verdict};
+use burrow_egress::{DetectedProtocol, LogEntry, LogKind, Verdict};
 use burrow_model::{Name, SandboxId, TenantId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -36,7 +36,7 @@ pub struct EgressTotals {
 
 /// Traffic of a sandbox that was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied {
+pub struct DeniedTraffic {
     pub at_ms: u64,
     /// If several equal denials are reported together: the latest time at which the last of them can have occurred.
     pub until_ms: u64,
@@ -74,7 +74,7 @@ struct SandboxLog {
     tenant: TenantId,
     /// The time from which `denied` is complete.
     since_ms: u64,
-    denied: VecDeque<Denied>,
+    denied: VecDeque<DeniedTraffic>,
     unpruned: usize,
 }
 
@@ -202,13 +202,13 @@ impl EgressLog {
     }
 
     /// Denials in a time span, if all of them are still kept in RAM.
-    pub(super) fn recent(&self, id: &SandboxId, from_ms: u64, to_ms: u64) -> Option<Vec<Denied>> {
+    pub(super) fn recent(&self, id: &SandboxId, from_ms: u64, to_ms: u64) -> Option<Vec<DeniedTraffic>> {
         let known = self.known();
         let watched = known.sandboxes.get(id)?;
         if watched.since_ms > from_ms {
             return None;
         }
-        let within = |denied: &&Denied| denied.at_ms <= to_ms && denied.until_ms >= from_ms;
+        let within = |denied: &&DeniedTraffic| denied.at_ms <= to_ms && denied.until_ms >= from_ms;
         Some(watched.denied.iter().filter(within).cloned().collect())
     }
 
@@ -231,7 +231,7 @@ impl EgressLog {
         let mut known = self.known();
         let watched = known.sandboxes.get_mut(&entry.sandbox)?;
         if verdict == EgressVerdict::Denied {
-            watched.remember(Denied {
+            watched.remember(DeniedTraffic {
                 at_ms: entry.at_ms,
                 until_ms: if entry.count > 1 { now_ms.max(entry.at_ms) } else { entry.at_ms },
                 host: entry.host.clone(),
@@ -280,7 +280,7 @@ impl EgressLog {
 }
 
 impl SandboxLog {
-    fn remember(&mut self, denied: Denied) {
+    fn remember(&mut self, denied: DeniedTraffic) {
         if self.denied.len() == RECENT_MAX
             && let Some(oldest) = self.denied.pop_front()
         {
@@ -302,9 +302,9 @@ fn verdict(entry: &LogEntry) -> EgressVerdict {
 fn kind(entry: &LogEntry) -> EgressKind {
     match (entry.kind, entry.protocol) {
         (LogKind::Dns, _) => EgressKind::Dns,
-        (LogKind::Tcp, Some(ProtocolSeen::Tls)) => EgressKind::Tls,
-        (LogKind::Tcp, Some(ProtocolSeen::Http)) => EgressKind::Http,
-        (LogKind::Tcp, Some(ProtocolSeen::Tcp) | None) => EgressKind::Tcp,
+        (LogKind::Tcp, Some(DetectedProtocol::Tls)) => EgressKind::Tls,
+        (LogKind::Tcp, Some(DetectedProtocol::Http)) => EgressKind::Http,
+        (LogKind::Tcp, Some(DetectedProtocol::Tcp) | None) => EgressKind::Tcp,
     }
 }
 
@@ -392,7 +392,13 @@ mod tests {
         for at_ms in 0..RECENT_MAX as u64 + 10 {
             let host = format!("{at_ms}.example");
             let at_ms = 100 + at_ms;
-            watched.remember(Denied { at_ms, until_ms: at_ms, host, port: None, reason: String::new() });
+            watched.remember(DeniedTraffic {
+                at_ms,
+                until_ms: at_ms,
+                host,
+                port: None,
+                reason: String::new(),
+            });
         }
         assert_eq!(watched.denied.len(), RECENT_MAX);
         assert_eq!(watched.since_ms, 110);

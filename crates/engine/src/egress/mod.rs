@@ -24,7 +24,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use burrow_catalog::{EgressRow, SandboxRow};
-use burrow_egress::{BudgetLeft, Counters, EgressError, Target, Trial, Waiting};
+use burrow_egress::{BudgetLeft, Counters, EgressError, PendingApproval, Target, Trial};
 use burrow_model::{Name, NetworkPolicy, SandboxId, TenantId};
 use tokio::sync::watch;
 
@@ -33,7 +33,7 @@ use crate::{Engine, EngineError};
 pub(crate) use apply::{adopt, apply_due_policies, attach, detach, follow, spawn};
 pub(crate) use log::EgressLog;
 use log::RECENT_MAX;
-pub use log::{Denied, EgressTotals};
+pub use log::{DeniedTraffic, EgressTotals};
 pub use settings::{EgressInForce, EgressSettings};
 
 /// Denials reported with one exec: enough to see what is missing.
@@ -82,7 +82,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         id: &SandboxId,
-    ) -> Result<Vec<Waiting>, EngineError> {
+    ) -> Result<Vec<PendingApproval>, EngineError> {
         self.get(tenant, id).await?;
         match self.shared.seams.egress.approvals(id).await {
             Ok(waiting) => Ok(waiting),
@@ -157,7 +157,7 @@ impl Engine {
         from_ms: u64,
         to_ms: u64,
         settle: bool,
-    ) -> Vec<Denied> {
+    ) -> Vec<DeniedTraffic> {
         if settle {
             // The egress process reports past denials before it answers a later request.
             let _ = tokio::time::timeout(SETTLE_TIME, self.shared.seams.egress.counters(id)).await;
@@ -168,7 +168,7 @@ impl Engine {
             None => self.denied_before(tenant, id, from_ms, to_ms).await,
         };
         let mut seen = HashSet::new();
-        let mut first_of = |denied: &Denied| seen.insert((denied.host.clone(), denied.port));
+        let mut first_of = |denied: &DeniedTraffic| seen.insert((denied.host.clone(), denied.port));
         found.into_iter().filter(|denied| first_of(denied)).take(DENIED_MAX).collect()
     }
 
@@ -178,14 +178,14 @@ impl Engine {
         id: &SandboxId,
         from_ms: u64,
         to_ms: u64,
-    ) -> Vec<Denied> {
+    ) -> Vec<DeniedTraffic> {
         let limit = u32::try_from(RECENT_MAX).unwrap_or(u32::MAX);
         let rows = self.shared.seams.catalog.egress_denied(tenant, id, from_ms, to_ms, limit).await;
         let rows = rows.unwrap_or_else(|error| {
             tracing::warn!(sandbox = %id, %error, "could not look up what a sandbox was denied");
             Vec::new()
         });
-        let denied = |row: EgressRow| Denied {
+        let denied = |row: EgressRow| DeniedTraffic {
             at_ms: row.at_ms,
             until_ms: row.at_ms,
             host: row.host,

@@ -16,7 +16,7 @@ use burrow_guest::protocol::ExecOutcome;
 use burrow_model::{DESCRIPTION_LENGTH_MAX, ExecId, SandboxId, SnapshotKind, State, TenantId};
 use tokio::sync::watch;
 
-use super::rollback_promises::{OpenPromise, Promise};
+use super::rollback_promises::{OpenPromise, RollbackPromise};
 use super::rollbacks::{Readers, Rollback, RollbackGuard, RollbackMode, RollbackStatus};
 use crate::{Engine, EngineError, SnapshotOptions};
 
@@ -77,9 +77,9 @@ impl RollbackGuard {
     }
 
     /// The promise of a rollback, if there is one. Must be durable before the exec runs.
-    pub(super) fn promise(&self) -> Option<Promise> {
+    pub(super) fn promise(&self) -> Option<RollbackPromise> {
         let promised = self.status.borrow().rollback.is_some();
-        promised.then(|| Promise { snapshot: self.snapshot.clone(), keep: self.keep, undoing: None })
+        promised.then(|| RollbackPromise { snapshot: self.snapshot.clone(), keep: self.keep, undoing: None })
     }
 
     /// The exec is running now: registers it, and starts the task that keeps its promise.

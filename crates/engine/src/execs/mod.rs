@@ -24,13 +24,13 @@ use burrow_model::{ExecId, SandboxId, TenantId};
 use crate::egress::secrets;
 use crate::{Engine, EngineError, Guest, GuestStream, ObjectKind};
 use record::{new_row, row_of};
-use rollback_promises::Promise;
+use rollback_promises::RollbackPromise;
 
 pub use event::{ExecEvent, OutputStream};
 pub use options::ExecOptions;
 pub use origin::{ExecCall, ExecKind, ExecMoment, ExecObserver, ExecOrigin, NoExecObserver, ObservedExec};
 pub use record::ExecRecord;
-pub(crate) use remember::Remembering;
+pub(crate) use remember::ExecRecorder;
 pub use rollbacks::{Rollback, RollbackMode, RollbackStatus};
 pub use session::{ExecReport, ExecSession};
 
@@ -49,7 +49,7 @@ impl Engine {
         &self,
         (tenant, sandbox, id): (&TenantId, &SandboxId, &ExecId),
         options: &ExecOptions,
-        promise: Option<&Promise>,
+        promise: Option<&RollbackPromise>,
         is_remembered: bool,
     ) -> Result<(ExecInfo, Guest, Connection<GuestStream>), EngineError> {
         let guest = self.guest(tenant, sandbox).await?;

@@ -17,7 +17,7 @@ use crate::{Engine, EngineError};
 
 /// The promise for one exec, stored before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Promise {
+pub(super) struct RollbackPromise {
     /// The snapshot that the sandbox is restored to.
     pub(super) snapshot: SnapshotId,
     /// Keep the snapshot in any case.
@@ -36,7 +36,7 @@ pub(super) struct OpenPromise {
     pub(super) exec: ExecId,
     /// The sandbox's generation when the exec was started.
     pub(super) generation: u64,
-    pub(super) promise: Promise,
+    pub(super) promise: RollbackPromise,
 }
 
 impl Engine {
@@ -46,10 +46,10 @@ impl Engine {
         tenant: &TenantId,
         sandbox: &SandboxId,
         exec: &ExecId,
-        promise: &Promise,
+        promise: &RollbackPromise,
     ) -> Result<(), EngineError> {
         let generation = self.get(tenant, sandbox).await?.generation;
-        let promise = Promise { undoing: Some(generation), ..promise.clone() };
+        let promise = RollbackPromise { undoing: Some(generation), ..promise.clone() };
         Ok(self.shared.seams.catalog.set_promise(exec, Some(to_value(&promise))).await?)
     }
 
@@ -59,7 +59,7 @@ impl Engine {
     }
 }
 
-pub(super) fn to_value(promise: &Promise) -> serde_json::Value {
+pub(super) fn to_value(promise: &RollbackPromise) -> serde_json::Value {
     serde_json::to_value(promise).expect("ids are JSON")
 }
 

@@ -24,14 +24,14 @@ use super::record::{ExecRecord, row_of};
 use super::remember::{self, Tails};
 use super::rollbacks::{OutputHold, RollbackGuard, RollbackStatus};
 use crate::guest::{GuestReader, GuestWriter};
-use crate::{Denied, Engine, EngineError, Guest, GuestStream};
+use crate::{DeniedTraffic, Engine, EngineError, Guest, GuestStream};
 
 /// The state of an exec, as it is reported to clients.
 #[derive(Clone, Debug)]
 pub struct ExecReport {
     pub record: ExecRecord,
     /// Connections of its sandbox that were denied while it ran.
-    pub denied: Vec<Denied>,
+    pub denied: Vec<DeniedTraffic>,
     pub status: RollbackStatus,
     /// Memories of similar failures, if it failed.
     pub related: Vec<RelatedMemory>,

@@ -17,7 +17,7 @@ use tokio::io::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use crate::EngineError;
-use crate::sleep::activity::{Cut, GuestStream, Lease};
+use crate::sleep::activity::{GuestStream, Lease, StreamCutter};
 
 /// The agent answers at once or never; on a busy host, an answer may take seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub struct Guest {
     pub(crate) row: Arc<SandboxRow>,
     pub(crate) dial: Arc<dyn Dial>,
     /// Ends its streams when the machine is removed.
-    pub(crate) cut: Cut,
+    pub(crate) cut: StreamCutter,
     /// While any clone of this exists, the sandbox is in use.
     pub(crate) lease: Arc<Lease>,
 }

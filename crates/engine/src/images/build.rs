@@ -20,10 +20,10 @@ use burrow_model::{
 use super::context::BuildContext;
 use super::finish::{NewImage, blocking};
 use super::layer_locks::LayerReadLock;
-use super::layers::{Claim, NewLayer, claim, make};
+use super::layers::{LayerClaim, NewLayer, claim, make};
 use super::progress::{ImageItem, ItemState};
 use super::step::StepSandbox;
-use super::{Files, Tell, sources};
+use super::{Files, ImageProgressSink, sources};
 use crate::{Engine, EngineError, faults};
 
 /// What to build.
@@ -80,7 +80,7 @@ struct Build<'a> {
     tenant: &'a TenantId,
     id: String,
     options: &'a BuildOptions,
-    tell: &'a Tell,
+    tell: &'a ImageProgressSink,
 }
 
 impl Engine {
@@ -89,7 +89,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         options: BuildOptions,
-        tell: Tell,
+        tell: ImageProgressSink,
     ) -> Result<Image, EngineError> {
         let base = self.find_image(tenant, &options.recipe.base).await?;
         let _slot = self.shared.images.permit(&tell).await?;
@@ -126,7 +126,7 @@ impl Build<'_> {
         let mut layer = None;
         if let Some(disk) = &base.layer
             && let Some(row) = shared.seams.catalog.layer_of_disk(self.tenant, disk).await?
-            && let Claim::There(row, hold) = claim(shared, self.tenant, &row.key).await?
+            && let LayerClaim::There(row, hold) = claim(shared, self.tenant, &row.key).await?
             && row.disk == *disk
         {
             files = row.disk.clone();
@@ -205,12 +205,14 @@ impl Build<'_> {
         let shared = &self.engine.shared;
         let key = format!("step:{}", at.key.0.hex());
         let layer_lock = match claim(shared, self.tenant, &key).await? {
-            Claim::There(row, hold) if !self.options.no_cache => return Ok((row, hold, ItemState::Cached)),
-            Claim::There(_, hold) => {
+            LayerClaim::There(row, hold) if !self.options.no_cache => {
+                return Ok((row, hold, ItemState::Cached));
+            }
+            LayerClaim::There(_, hold) => {
                 drop(hold);
                 shared.images.locks.lock_exclusive(self.tenant, &key).await
             }
-            Claim::Missing(layer_lock) => layer_lock,
+            LayerClaim::Missing(layer_lock) => layer_lock,
         };
         begins();
         let new =

@@ -7,7 +7,7 @@ use burrow_disks::{DiskError, DiskId};
 use burrow_model::{Image, ImageConfig, ImageName, ImageOrigin, ImageStep, SandboxId, TenantId};
 
 use super::finish::NewImage;
-use super::{Files, Tell};
+use super::{Files, ImageProgressSink};
 use crate::trees::disks;
 use crate::{Engine, EngineError};
 
@@ -53,7 +53,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         options: CommitOptions,
-        tell: Tell,
+        tell: ImageProgressSink,
     ) -> Result<Image, EngineError> {
         let row = self.get(tenant, &options.sandbox).await?;
         let _slot = self.shared.images.permit(&tell).await?;

@@ -13,7 +13,7 @@ use burrow_model::{Image, ImageConfig, ImageId, ImageName, ImageOrigin, SandboxI
 use super::layers::discard;
 use crate::shared::Shared;
 use crate::trees::disks;
-use crate::trees::held_trees::{self, TreeOf};
+use crate::trees::held_trees::{self, TreeSource};
 use crate::{Engine, EngineError, faults};
 
 /// An image to be created.
@@ -113,7 +113,7 @@ async fn prepare(shared: &Arc<Shared>, id: &ImageId, new: &NewImage) -> Result<(
 /// Fills a staged root with the files on a sandbox's disk.
 async fn unpack(shared: &Arc<Shared>, row: &SandboxRow, root: &Path) -> Result<(), EngineError> {
     let driver = shared.runtime(&row.spec.driver)?;
-    let disk = held_trees::hold(shared, &TreeOf::Sandbox(Box::new(row.clone()))).await?;
+    let disk = held_trees::hold(shared, &TreeSource::Sandbox(Box::new(row.clone()))).await?;
     let unpacked = disks::unpack(shared, &driver, &disk, root).await;
     disk.release().await;
     unpacked

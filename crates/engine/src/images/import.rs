@@ -7,7 +7,7 @@ use burrow_images::archive::{self, Archive, ArchivedImage, OpenOptions};
 use burrow_images::{ImageError, Platform, Reference};
 use burrow_model::{Image, ImageName, ImageOrigin, TenantId};
 
-use super::Tell;
+use super::ImageProgressSink;
 use super::config::of_run_config;
 use super::finish::{NewImage, blocking};
 use super::scratch_space::ScratchSpace;
@@ -39,7 +39,7 @@ impl Engine {
     pub async fn open_archive(
         &self,
         stream: Box<dyn Read + Send>,
-        tell: &Tell,
+        tell: &ImageProgressSink,
     ) -> Result<OpenedArchive, EngineError> {
         let permit = self.shared.images.permit(tell).await?;
         let policy = self.shared.policy.images.clone();
@@ -64,7 +64,7 @@ impl Engine {
         tenant: &TenantId,
         opened: OpenedArchive,
         name: Option<ImageName>,
-        tell: Tell,
+        tell: ImageProgressSink,
     ) -> Result<Vec<Image>, EngineError> {
         let found = opened.archive.images().len();
         if name.is_some() && found > 1 {
@@ -84,7 +84,7 @@ impl Engine {
         archived: &ArchivedImage,
         source: Arc<ArchivedLayers>,
         name: Option<ImageName>,
-        tell: &Tell,
+        tell: &ImageProgressSink,
     ) -> Result<Image, EngineError> {
         let spec = &archived.spec;
         let host = Platform::host();

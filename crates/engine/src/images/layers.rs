@@ -12,23 +12,23 @@ use crate::EngineError;
 use crate::shared::Shared;
 
 #[derive(Debug)]
-pub(crate) enum Claim {
+pub(crate) enum LayerClaim {
     There(LayerRow, LayerReadLock),
     Missing(LayerWriteLock),
 }
 
 /// Finds a layer, or waits for the exclusive lock to make it.
-pub(crate) async fn claim(shared: &Shared, tenant: &TenantId, key: &str) -> Result<Claim, EngineError> {
+pub(crate) async fn claim(shared: &Shared, tenant: &TenantId, key: &str) -> Result<LayerClaim, EngineError> {
     let lock = shared.images.locks.of(tenant, key);
     let hold = lock.clone().read_owned().await;
     if let Some(row) = find(shared, tenant, key).await? {
-        return Ok(Claim::There(row, hold));
+        return Ok(LayerClaim::There(row, hold));
     }
     drop(hold);
     let layer_lock = lock.write_owned().await;
     Ok(match find(shared, tenant, key).await? {
-        Some(row) => Claim::There(row, layer_lock.downgrade()),
-        None => Claim::Missing(layer_lock),
+        Some(row) => LayerClaim::There(row, layer_lock.downgrade()),
+        None => LayerClaim::Missing(layer_lock),
     })
 }
 

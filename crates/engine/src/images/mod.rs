@@ -49,8 +49,8 @@ pub use commit::{CommitOptions, ConfigChange};
 pub use context::BuildContext;
 pub use import::OpenedArchive;
 pub use inspect::ImageDetail;
-pub use names::{PruneReport, Removed};
-pub use progress::{ImageItem, ImageProgress, ItemState, Tell};
+pub use names::{PruneReport, RemoveResult};
+pub use progress::{ImageItem, ImageProgress, ImageProgressSink, ItemState};
 pub use pull::PullOptions;
 pub(crate) use work::ImageWork;
 
@@ -82,7 +82,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         name: ImageName,
-        tell: Tell,
+        tell: ImageProgressSink,
     ) -> Result<Image, EngineError> {
         let _only = self
             .shared

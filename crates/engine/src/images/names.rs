@@ -9,7 +9,7 @@ use crate::{Engine, EngineError, ObjectKind};
 
 /// The result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemoveResult {
     /// The image was removed, with all its names.
     Image,
     /// Only the name was removed: the image has others.
@@ -57,16 +57,16 @@ impl Engine {
 
     /// By a name: removes the name, and the image if that was its last. By id: removes the image with all names. Sandboxes created from
     /// it have their own files, and keep its configuration.
-    pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<Removed, EngineError> {
+    pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<RemoveResult, EngineError> {
         let image = self.find_image(tenant, text).await?;
         if let Ok(ImageRef::Name(name)) = text.parse()
             && image.names.len() > 1
         {
             self.untag_image(tenant, &image, &name).await?;
-            return Ok(Removed::Name);
+            return Ok(RemoveResult::Name);
         }
         self.remove_image_itself(tenant, &image).await?;
-        Ok(Removed::Image)
+        Ok(RemoveResult::Image)
     }
 
     pub(crate) async fn remove_image_itself(

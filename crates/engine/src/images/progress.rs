@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// The receiver of progress reports. Called from any thread, also during transfers, so it must not block.
 #[derive(Clone)]
-pub struct Tell(Arc<dyn Fn(ImageProgress) + Send + Sync>);
+pub struct ImageProgressSink(Arc<dyn Fn(ImageProgress) + Send + Sync>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageProgress {
@@ -43,7 +43,7 @@ pub enum ItemState {
     Done,
 }
 
-impl Tell {
+impl ImageProgressSink {
     pub fn new(tell: impl Fn(ImageProgress) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
@@ -66,8 +66,8 @@ impl Tell {
     }
 }
 
-impl fmt::Debug for Tell {
+impl fmt::Debug for ImageProgressSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tell")
+        f.write_str("ImageProgressSink")
     }
 }

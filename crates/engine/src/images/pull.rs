@@ -10,7 +10,7 @@ use burrow_images::registry::{
 use burrow_images::{ImageError, Platform, Reference};
 use burrow_model::{Image, ImageName, ImageOrigin, OperationId, TenantId};
 
-use super::Tell;
+use super::ImageProgressSink;
 use super::config::of_run_config;
 use super::finish::NewImage;
 use super::progress::{ImageItem, ItemState};
@@ -45,7 +45,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         options: PullOptions,
-        tell: Tell,
+        tell: ImageProgressSink,
     ) -> Result<Image, EngineError> {
         let reference = Reference::parse(&options.reference)?;
         let name = match options.name {
@@ -94,7 +94,7 @@ impl Engine {
         resolved: &ResolvedImage,
         missing: &[usize],
         folder: &ScratchDir,
-        tell: &Tell,
+        tell: &ImageProgressSink,
     ) -> Result<FetchedLayers, EngineError> {
         let (count, digests) = (resolved.spec.layers.len(), resolved.spec.diff_ids.clone());
         let tell = tell.clone();

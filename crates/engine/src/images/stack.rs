@@ -12,9 +12,9 @@ use burrow_model::{ImageId, ImageStep, TenantId};
 
 use super::finish::{blocking, stage_from};
 use super::layer_locks::LayerReadLock;
-use super::layers::{Claim, NewLayer, claim, make};
+use super::layers::{LayerClaim, NewLayer, claim, make};
 use super::progress::{ImageItem, ItemState};
-use super::{Files, Tell};
+use super::{Files, ImageProgressSink};
 use crate::shared::Shared;
 use crate::{EngineError, faults};
 
@@ -28,7 +28,7 @@ pub(super) trait LayerSource: Send + Sync {
 pub(super) struct Stack {
     tenant: TenantId,
     keys: Vec<String>,
-    claims: Vec<Claim>,
+    claims: Vec<LayerClaim>,
 }
 
 /// A complete stack.
@@ -59,7 +59,7 @@ impl Stack {
 
     /// The layers that must be unpacked: all above the highest existing one.
     pub(super) fn missing(&self) -> Vec<usize> {
-        let there = |claim: &Claim| matches!(claim, Claim::There(..));
+        let there = |claim: &LayerClaim| matches!(claim, LayerClaim::There(..));
         let first = self.claims.iter().rposition(there).map_or(0, |highest| highest + 1);
         (first..self.claims.len()).collect()
     }
@@ -70,7 +70,7 @@ impl Stack {
         shared: &Shared,
         spec: &ImageSpec,
         source: Arc<dyn LayerSource>,
-        tell: &Tell,
+        tell: &ImageProgressSink,
     ) -> Result<CompleteStack, EngineError> {
         let missing = self.missing();
         let count = self.keys.len();
@@ -85,14 +85,14 @@ impl Stack {
         for (index, (key, claim)) in self.keys.into_iter().zip(self.claims).enumerate() {
             let (layer, what) = (&spec.layers[index], shown(&spec.diff_ids[index]));
             let row = match claim {
-                Claim::There(row, hold) => {
+                LayerClaim::There(row, hold) => {
                     tell.item(item(index, count, &what, ItemState::Cached, layer));
                     stack._holds.push(hold);
                     row
                 }
                 // Layers below an existing one are not needed: it contains their files.
-                Claim::Missing(_) if !missing.contains(&index) => continue,
-                Claim::Missing(layer_lock) => {
+                LayerClaim::Missing(_) if !missing.contains(&index) => continue,
+                LayerClaim::Missing(layer_lock) => {
                     let new = NewLayer {
                         tenant: self.tenant.clone(),
                         key,
@@ -137,7 +137,7 @@ async fn unpack(
     parent: Option<&ImageId>,
     spec: &ImageSpec,
     place: LayerPosition,
-    tell: &Tell,
+    tell: &ImageProgressSink,
 ) -> Result<LayerRow, EngineError> {
     let disk = ImageId::generate();
     let (stored, expected) = (spec.layers[place.index].clone(), spec.diff_ids[place.index]);

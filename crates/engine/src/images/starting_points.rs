@@ -20,7 +20,7 @@ use burrow_model::{ImageId, Limits, MIB, SandboxId, SandboxSpec, TenantId};
 use burrow_runtime::{Form, Runtime, Template, TemplateOptions};
 
 use super::layer_locks::LayerReadLock;
-use super::layers::{self, Claim, NewLayer};
+use super::layers::{self, LayerClaim, NewLayer};
 use crate::shared::Shared;
 use crate::{EngineError, faults};
 
@@ -108,8 +108,8 @@ pub(crate) async fn disk_of(
 ) -> Result<(ImageId, LayerReadLock), EngineError> {
     let key = format!("{}{}", disk_prefix(image), runtime.name());
     let layer_lock = match layers::claim(shared, tenant, &key).await? {
-        Claim::There(row, hold) => return Ok((row.disk, hold)),
-        Claim::Missing(layer_lock) => layer_lock,
+        LayerClaim::There(row, hold) => return Ok((row.disk, hold)),
+        LayerClaim::Missing(layer_lock) => layer_lock,
     };
     let disks = &shared.seams.disks;
     let tree = disks.locate(image.into()).await?;
@@ -167,7 +167,7 @@ async fn template_of(
 ) -> Result<Start, EngineError> {
     let key = format!("{}{kind}", template_prefix(image));
     let layer_lock = match layers::claim(shared, tenant, &key).await? {
-        Claim::There(row, hold) => {
+        LayerClaim::There(row, hold) => {
             if let Some((disk, template)) = usable(shared, runtime, row).await? {
                 return Ok(Start { disk, template: Some(template), _holds: vec![hold] });
             }
@@ -181,7 +181,7 @@ async fn template_of(
             }
             layer_lock
         }
-        Claim::Missing(layer_lock) => layer_lock,
+        LayerClaim::Missing(layer_lock) => layer_lock,
     };
     let row = make_template(shared, tenant, image, runtime, limits, key).await?;
     let made = usable(shared, runtime, row).await?;

@@ -21,11 +21,12 @@ use burrow_model::{
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::Tell;
+use super::ImageProgressSink;
 use super::context::CopySource;
 use super::finish::blocking;
 use crate::{
-    CreateOptions, Denied, Engine, EngineError, ExecEvent, ExecOptions, ExecOrigin, Guest, RollbackMode,
+    CreateOptions, DeniedTraffic, Engine, EngineError, ExecEvent, ExecOptions, ExecOrigin, Guest,
+    RollbackMode,
 };
 
 /// Time limit of a step: large packages compile for tens of minutes.
@@ -114,7 +115,7 @@ impl<'a> StepSandbox<'a> {
         &self,
         packages: &[String],
         env: &BTreeMap<String, String>,
-        tell: &Tell,
+        tell: &ImageProgressSink,
     ) -> Result<(), EngineError> {
         const SCRIPT: &str = "set -e; apt-get update; apt-get install -y --no-install-recommends -- \"$@\"; \
                               apt-get clean; rm -rf /var/lib/apt/lists/*";
@@ -128,7 +129,12 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// Runs a command with the configuration of the image.
-    pub(super) async fn run(&self, run: &Run, config: &ImageConfig, tell: &Tell) -> Result<(), EngineError> {
+    pub(super) async fn run(
+        &self,
+        run: &Run,
+        config: &ImageConfig,
+        tell: &ImageProgressSink,
+    ) -> Result<(), EngineError> {
         let step = match run {
             Run::Shell(text) | Run::Bash(text) => format!("run {text}"),
             Run::Argv(argv) => format!("run {}", argv.join(" ")),
@@ -206,7 +212,12 @@ impl<'a> StepSandbox<'a> {
         self.engine.guest(self.tenant, &self.row.id).await
     }
 
-    async fn exec(&self, step: &str, options: ExecOptions, tell: &Tell) -> Result<(), EngineError> {
+    async fn exec(
+        &self,
+        step: &str,
+        options: ExecOptions,
+        tell: &ImageProgressSink,
+    ) -> Result<(), EngineError> {
         let mut session = self.engine.exec(self.tenant, &self.row.id, options, ExecOrigin::build()).await?;
         let mut tail = Tail::default();
         let read = session.read_to_end(|event| {
@@ -235,7 +246,7 @@ impl<'a> StepSandbox<'a> {
 }
 
 /// The hosts that the step was denied: programs report this unclearly, if at all.
-fn refusals(denied: &[Denied]) -> String {
+fn refusals(denied: &[DeniedTraffic]) -> String {
     // Service records (`_http._tcp.…`) are optional: their lookup is denied without consequences.
     let missed = denied.iter().filter(|denied| !denied.host.starts_with('_'));
     missed

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Tell;
+use super::ImageProgressSink;
 use super::layer_locks::LayerLocks;
 use crate::{EngineError, ImagePolicy};
 
@@ -37,7 +37,7 @@ impl ImageWork {
     }
 
     /// Waits for a permit, and reports that it waits.
-    pub(super) async fn permit(&self, tell: &Tell) -> Result<ImageWorkPermit, EngineError> {
+    pub(super) async fn permit(&self, tell: &ImageProgressSink) -> Result<ImageWorkPermit, EngineError> {
         if let Ok(permit) = self.slots.clone().try_acquire_owned() {
             return Ok(ImageWorkPermit { _permit: permit });
         }

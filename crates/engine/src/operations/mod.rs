@@ -15,7 +15,7 @@ use crate::actor::live_machine::LiveMachine;
 use crate::egress::{self, rates, secrets};
 use crate::guest::services;
 use crate::shared::Shared;
-use crate::sleep::activity::{Activity, Cut};
+use crate::sleep::activity::{Activity, StreamCutter};
 use crate::snapshots::dump;
 use crate::snapshots::dump_description::OpenedDump;
 use crate::snapshots::{removal, restored_kinds};
@@ -126,7 +126,7 @@ async fn try_restore_machine(
     let link = shared.seams.network.connect_later(&row.id).await?;
     rates::limit_network(shared, row).await?;
     faults::hit("wake.network")?;
-    let cut = Cut::default();
+    let cut = StreamCutter::default();
     let foreign = kept.about.is_foreign(row);
     let introduce = foreign.then(|| {
         let guest = Guest {

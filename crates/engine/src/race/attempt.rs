@@ -8,7 +8,7 @@ use burrow_model::{ExecId, TenantId};
 
 use super::{Attempt, AttemptChanges, AttemptState, Race};
 use crate::trees::diff::DiffOptions;
-use crate::trees::held_trees::TreeOf;
+use crate::trees::held_trees::TreeSource;
 use crate::{
     DiffCounts, Engine, EngineError, ExecEvent, ExecKind, ExecOptions, ExecOrigin, ExecSession, ObjectKind,
     OutputStream, RollbackMode,
@@ -112,7 +112,8 @@ impl Runner<'_> {
     /// What it changed since the snapshot that all attempts were created from; `None` if that cannot be determined.
     async fn changes(&self, attempt: &Attempt) -> Option<super::AttemptChanges> {
         let row = self.engine.get(self.tenant, &attempt.sandbox).await.ok()?;
-        let (old, new) = (TreeOf::Snapshot(Box::new(self.base?.clone())), TreeOf::Sandbox(Box::new(row)));
+        let (old, new) =
+            (TreeSource::Snapshot(Box::new(self.base?.clone())), TreeSource::Sandbox(Box::new(row)));
         let options = DiffOptions { globs: Vec::new(), all: false, content: false, entries_max: 0 };
         let diffed = self.engine.diff(self.tenant, &old, &new, options).await.ok()?;
         Some(diffed.counts.into())

@@ -149,7 +149,7 @@ impl Engine {
         let mut race = self.race(tenant, id).await?;
         let no_winner = || EngineError::NoWinner { id: id.clone() };
         if !race.is_done() {
-            return Err(EngineError::RaceGoesOn { id: id.clone() });
+            return Err(EngineError::RaceRunning { id: id.clone() });
         }
         let winner = race.winner().filter(|winner| !winner.gone).ok_or_else(no_winner)?.clone();
         let dry_run = options.dry_run;

@@ -40,7 +40,7 @@ use crate::images::starting_points;
 use crate::operations::journal::{Detail, Operation, Settlement};
 use crate::operations::{forget, unwind};
 use crate::shared::Shared;
-use crate::sleep::activity::{Activity, Cut};
+use crate::sleep::activity::{Activity, StreamCutter};
 use crate::snapshots::dump;
 use crate::trees::merge;
 use crate::{EngineError, Guest, volumes, warm_pool};
@@ -479,7 +479,7 @@ async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<LiveMachine>,
         // A crash after freezing and before the commit leaves a frozen machine whose row says `running`.
         runtime.resume(&row.id).await?;
         let activity = Activity::new(shared.seams.clock.clone(), row);
-        let (cut, lease) = (Cut::default(), activity.lease());
+        let (cut, lease) = (StreamCutter::default(), activity.lease());
         let guest = Guest { row: Arc::new(row.clone()), dial: dial.clone(), cut, lease };
         if let Err(error) = guest.call_within::<Identity>(ADOPT_TIMEOUT, &Request::Ping).await {
             // It may be out of RAM or overloaded: it runs, so it is kept, and its callers get errors.

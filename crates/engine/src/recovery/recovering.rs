@@ -8,13 +8,13 @@ use tokio::sync::watch;
 
 /// Sandboxes that are still being recovered, and why.
 #[derive(Debug, Default)]
-pub(crate) struct Recovering {
+pub(crate) struct RecoveringSandboxes {
     sandboxes: watch::Sender<HashMap<SandboxId, (TenantId, String)>>,
     /// How many other tasks of the start still run in the background.
     works: watch::Sender<usize>,
 }
 
-impl Recovering {
+impl RecoveringSandboxes {
     pub(crate) fn reason(&self, id: &SandboxId) -> Option<String> {
         self.sandboxes.borrow().get(id).map(|(_, reason)| reason.clone())
     }

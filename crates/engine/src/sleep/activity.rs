@@ -2,7 +2,7 @@
 //!
 //! Every use of a guest holds a [`Lease`]: a request for its duration, a stream while it is open. A sandbox with a lease is not
 //! idle, whatever its processes do. When its machine is removed although streams are open (a user hibernated or restored the
-//! sandbox), its [`Cut`] ends them, since a machine that is dumped closes no connections.
+//! sandbox), its [`StreamCutter`] ends them, since a machine that is dumped closes no connections.
 
 use std::io;
 use std::pin::Pin;
@@ -141,12 +141,12 @@ pub(crate) enum CutReason {
 
 /// Ends the streams of one machine.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cut {
+pub(crate) struct StreamCutter {
     token: CancellationToken,
     reason: Arc<OnceLock<CutReason>>,
 }
 
-impl Cut {
+impl StreamCutter {
     pub(crate) fn now(&self, reason: CutReason) {
         let _ = self.reason.set(reason);
         self.token.cancel();
@@ -176,7 +176,7 @@ struct Watch {
 
 impl Watch {
     /// Whether the machine is gone; if not, the task is woken when it goes.
-    fn is_gone(&mut self, cut: &Cut, ctx: &mut Context<'_>) -> bool {
+    fn is_gone(&mut self, cut: &StreamCutter, ctx: &mut Context<'_>) -> bool {
         // The flag is set before the token is cancelled: a task that still reads the flag as unset is woken by the token.
         if cut.is_gone() {
             return true;
@@ -201,7 +201,7 @@ impl Watch {
 #[derive(Debug)]
 pub struct GuestStream {
     stream: TcpStream,
-    cut: Cut,
+    cut: StreamCutter,
     // Two, since each side may be used by another task.
     reading: Watch,
     writing: Watch,
@@ -209,7 +209,7 @@ pub struct GuestStream {
 }
 
 impl GuestStream {
-    pub(crate) fn new(stream: TcpStream, cut: &Cut, lease: Arc<Lease>) -> Self {
+    pub(crate) fn new(stream: TcpStream, cut: &StreamCutter, lease: Arc<Lease>) -> Self {
         let (reading, writing) = (Watch::default(), Watch::default());
         Self { stream, cut: cut.clone(), reading, writing, _lease: lease }
     }
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    async fn pair(cut: &Cut) -> (GuestStream, TcpStream) {
+    async fn pair(cut: &StreamCutter) -> (GuestStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (ours, theirs) =
             tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
@@ -309,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_ends_reads_and_writes_even_in_two_tasks() {
-        let cut = Cut::default();
+        let cut = StreamCutter::default();
         let (stream, _peer) = pair(&cut).await;
         let (mut reading, mut writing) = tokio::io::split(stream);
         let reader = tokio::spawn(async move { reading.read_u8().await.unwrap_err().kind() });
@@ -331,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn data_sent_before_a_cut_can_still_be_read() {
-        let cut = Cut::default();
+        let cut = StreamCutter::default();
         let (mut stream, mut peer) = pair(&cut).await;
         peer.write_all(b"last words").await.unwrap();
         stream.stream.readable().await.unwrap();
@@ -355,7 +355,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_wakes_the_task_that_used_the_stream_last() {
-        let cut = Cut::default();
+        let cut = StreamCutter::default();
         let mut watch = Watch::default();
         let woken: [Arc<WakeCounter>; 2] = Default::default();
         for task in [0, 0, 1, 1] {

@@ -52,12 +52,12 @@ struct Sample {
 #[derive(Clone, Copy, Debug, Default)]
 struct Observation {
     sample: Option<Sample>,
-    asked: Option<Asked>,
+    asked: Option<SleepRequest>,
 }
 
 /// A request to a sandbox's actor to put it to sleep.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct SleepRequest {
     depth: SleepDepth,
     at_ms: u64,
     /// How often this was asked before, since the sandbox was active.
@@ -136,7 +136,7 @@ async fn check_sandbox(
         None => 0,
     };
     actor.tell(Command::Sleep { depth, idle_since_ms });
-    after.asked = Some(Asked { depth, at_ms: now, retries });
+    after.asked = Some(SleepRequest { depth, at_ms: now, retries });
     after
 }
 

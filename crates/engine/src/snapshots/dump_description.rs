@@ -30,7 +30,7 @@ pub(crate) struct DumpDescription {
 
 impl std::fmt::Debug for DumpDescription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("About").field("sandbox", &self.sandbox).finish_non_exhaustive()
+        f.debug_struct("DumpDescription").field("sandbox", &self.sandbox).finish_non_exhaustive()
     }
 }
 

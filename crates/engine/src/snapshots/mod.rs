@@ -22,7 +22,7 @@ use crate::checks::{check_limits, check_policies};
 use crate::egress::rates;
 use crate::new_row::new_row;
 use crate::shown::shown;
-use crate::{Created, Engine, EngineError, Maximum, ObjectKind, memory};
+use crate::{CreateResult, Engine, EngineError, Maximum, ObjectKind, memory};
 use pins::{Pin, Pins};
 use removal::remove_snapshot;
 use tree::build_tree;
@@ -170,7 +170,7 @@ impl Engine {
         tenant: &TenantId,
         snapshot: &SnapshotId,
         options: FromSnapshot,
-    ) -> Result<Created, EngineError> {
+    ) -> Result<CreateResult, EngineError> {
         let (found, _pin) = self.pinned(tenant, snapshot).await?;
         self.admit_children(1).await?;
         let kept = match found.dump.as_ref().filter(|_| !options.files_only) {
@@ -278,15 +278,15 @@ impl Engine {
         row: SandboxRow,
         base: SnapshotSource,
         idempotency: Option<Idempotency>,
-    ) -> Result<Created, EngineError> {
+    ) -> Result<CreateResult, EngineError> {
         let name = row.name.clone();
         let actor = actor::add(&self.shared, row);
         let source = Source::Snapshot(Box::new(base));
         match actor.ask(|reply| Command::Create { idempotency, source, reply }).await? {
-            Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
+            Creation::Fresh(row) => Ok(CreateResult { row: *row, fresh: true }),
             Creation::Repeated(existing) => {
                 let row = self.ask(tenant, &existing, |reply| Command::Settled { reply }).await?;
-                Ok(Created { row, fresh: false })
+                Ok(CreateResult { row, fresh: false })
             }
             Creation::NameTaken(existing) => {
                 let name = name.map_or_else(String::new, String::from);

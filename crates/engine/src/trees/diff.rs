@@ -21,7 +21,7 @@ use burrow_trees::{Root, TreeError, noise};
 
 use super::disks::{self, DiskParts};
 use super::held_tree::HeldTree;
-use super::held_trees::{self, TreeOf, common};
+use super::held_trees::{self, TreeSource, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError};
 
@@ -80,8 +80,8 @@ impl Engine {
     pub async fn diff(
         &self,
         tenant: &TenantId,
-        old: &TreeOf,
-        new: &TreeOf,
+        old: &TreeSource,
+        new: &TreeSource,
         options: DiffOptions,
     ) -> Result<DiffResult, EngineError> {
         let shared = &self.shared;
@@ -112,7 +112,7 @@ async fn diff_disks(
     shared: &Arc<Shared>,
     tenant: &TenantId,
     driver: &Arc<dyn Runtime>,
-    [old, new]: [&TreeOf; 2],
+    [old, new]: [&TreeSource; 2],
     options: DiffOptions,
 ) -> Result<DiffResult, EngineError> {
     let old = disks::hold(shared, tenant, driver, old).await?;

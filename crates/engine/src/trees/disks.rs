@@ -26,7 +26,7 @@ use burrow_trees::{Identity, Node, Root, TreeError};
 
 use super::diff::blocking;
 use super::held_tree::HeldTree;
-use super::held_trees::{self, TreeOf};
+use super::held_trees::{self, TreeSource};
 use crate::EngineError;
 use crate::images::layer_locks::LayerReadLock;
 use crate::images::layers::discard;
@@ -40,11 +40,11 @@ const BOUNDS: Bounds = Bounds { records_max: 2_000_000, bytes_max: 32 << 30, len
 const ATTRIBUTES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.capability", b"system.posix_acl_"];
 
 /// The driver whose disk this is on; `None`: it is a tree of files on the host.
-pub(crate) fn driver_of(shared: &Shared, of: &TreeOf) -> Result<Option<Arc<dyn Runtime>>, EngineError> {
+pub(crate) fn driver_of(shared: &Shared, of: &TreeSource) -> Result<Option<Arc<dyn Runtime>>, EngineError> {
     let driver = match of {
-        TreeOf::Sandbox(row) => &row.spec.driver,
-        TreeOf::Snapshot(snapshot) => &snapshot.spec.driver,
-        TreeOf::Image(_) => return Ok(None),
+        TreeSource::Sandbox(row) => &row.spec.driver,
+        TreeSource::Snapshot(snapshot) => &snapshot.spec.driver,
+        TreeSource::Image(_) => return Ok(None),
     };
     with_disks(shared, driver)
 }
@@ -60,9 +60,9 @@ pub(crate) async fn hold(
     shared: &Arc<Shared>,
     tenant: &TenantId,
     runtime: &Arc<dyn Runtime>,
-    of: &TreeOf,
+    of: &TreeSource,
 ) -> Result<HeldDisk, EngineError> {
-    if let TreeOf::Image(image) = of {
+    if let TreeSource::Image(image) = of {
         let (volume, kept) = starting_points::disk_of(shared, tenant, &image.id, runtime).await?;
         let held = held_trees::pinned(shared, Tree::Image(volume)).await?;
         return Ok(HeldDisk { held, _kept: Some(kept) });

@@ -19,13 +19,13 @@ const ANCESTORS_MAX: usize = 4_000;
 
 /// Something that can be compared.
 #[derive(Clone, Debug)]
-pub enum TreeOf {
+pub enum TreeSource {
     Sandbox(Box<SandboxRow>),
     Snapshot(Box<Snapshot>),
     Image(Box<Image>),
 }
 
-impl TreeOf {
+impl TreeSource {
     pub fn id(&self) -> &str {
         match self {
             Self::Sandbox(row) => row.id.as_str(),
@@ -37,13 +37,13 @@ impl TreeOf {
 
 /// Holds a tree. The tree of a sandbox is copied by its actor between two operations, so that the copy never has half of a merge.
 /// An actor must not call this for its own sandbox; see [`freeze`].
-pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeOf) -> Result<HeldTree, EngineError> {
+pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeSource) -> Result<HeldTree, EngineError> {
     match of {
-        TreeOf::Sandbox(row) => {
+        TreeSource::Sandbox(row) => {
             between_operations(shared, &row.id, |reply| StateCommand::Freeze { reply }).await
         }
-        TreeOf::Snapshot(snapshot) => pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
-        TreeOf::Image(image) => pinned(shared, Tree::Image(image.id.clone())).await,
+        TreeSource::Snapshot(snapshot) => pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
+        TreeSource::Image(image) => pinned(shared, Tree::Image(image.id.clone())).await,
     }
 }
 
@@ -120,16 +120,16 @@ pub(crate) async fn settle(shared: &Shared, row: &SandboxRow) {
 pub(crate) async fn ancestors(
     shared: &Shared,
     tenant: &TenantId,
-    of: &TreeOf,
+    of: &TreeSource,
 ) -> Result<Vec<Tree>, EngineError> {
     let catalog = &shared.seams.catalog;
     let (mut next, image): (Option<SnapshotId>, &ImageId) = match of {
-        TreeOf::Sandbox(row) => {
+        TreeSource::Sandbox(row) => {
             let latest = catalog.latest_snapshot_of(&row.id).await?.map(|latest| latest.id);
             (latest.or_else(|| row.origin.as_ref().map(|origin| origin.snapshot.clone())), &row.image)
         }
-        TreeOf::Snapshot(snapshot) => (Some(snapshot.id.clone()), &snapshot.image),
-        TreeOf::Image(image) => (None, &image.id),
+        TreeSource::Snapshot(snapshot) => (Some(snapshot.id.clone()), &snapshot.image),
+        TreeSource::Image(image) => (None, &image.id),
     };
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut image = image.clone();
@@ -152,8 +152,8 @@ pub(crate) async fn ancestors(
 pub(crate) async fn common(
     shared: &Shared,
     tenant: &TenantId,
-    one: &TreeOf,
-    other: &TreeOf,
+    one: &TreeSource,
+    other: &TreeSource,
 ) -> Result<Option<Tree>, EngineError> {
     let others: HashSet<Tree> = ancestors(shared, tenant, other).await?.into_iter().collect();
     Ok(ancestors(shared, tenant, one).await?.into_iter().find(|tree| others.contains(tree)))

@@ -28,7 +28,7 @@ use burrow_trees::{Root, TreeError, noise};
 use super::diff::{blocking, changed_since};
 use super::disks::{self, DiskParts, Identities, PartialTreeNames, PoolScratch};
 use super::held_tree::HeldTree;
-use super::held_trees::{self, TreeOf, common};
+use super::held_trees::{self, TreeSource, common};
 use super::merge_work::{MemoryPolicy, MergeChanges, MergeOptions, MergeRecord, MergeReport, MergeWork};
 use crate::actor::command::{Command, StateCommand};
 use crate::shared::Shared;
@@ -62,7 +62,7 @@ impl Engine {
             return Err(EngineError::MergeWithItself { id: parent.id });
         }
         let (ours, theirs) =
-            (TreeOf::Sandbox(Box::new(parent.clone())), TreeOf::Sandbox(Box::new(child.clone())));
+            (TreeSource::Sandbox(Box::new(parent.clone())), TreeSource::Sandbox(Box::new(child.clone())));
         let unrelated = || EngineError::NoCommonSnapshot { one: child.id.clone(), other: parent.id.clone() };
         let Some(Tree::Snapshot(base_id)) = common(&self.shared, tenant, &theirs, &ours).await? else {
             return Err(unrelated());

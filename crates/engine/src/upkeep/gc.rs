@@ -26,7 +26,7 @@ pub struct GcReport {
 /// One stale item.
 #[derive(Clone, Debug)]
 pub struct GcItem {
-    pub thing: GcThing,
+    pub thing: GcObject,
     pub id: String,
     pub name: Option<String>,
     /// Why it is stale.
@@ -37,7 +37,7 @@ pub struct GcItem {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GcThing {
+pub enum GcObject {
     Sandbox,
     Snapshot,
     Image,
@@ -61,7 +61,7 @@ impl Engine {
             {
                 let bytes = self.shared.seams.disks.used((&snapshot.id).into()).await.unwrap_or(0);
                 let item = GcItem {
-                    thing: GcThing::Snapshot,
+                    thing: GcObject::Snapshot,
                     id: snapshot.id.to_string(),
                     name: snapshot.name.as_ref().map(ToString::to_string),
                     why,
@@ -75,7 +75,7 @@ impl Engine {
         for row in &lineage.sandboxes {
             if let Some(why) = self.stale_sandbox(row, options) {
                 let item = GcItem {
-                    thing: GcThing::Sandbox,
+                    thing: GcObject::Sandbox,
                     id: row.id.to_string(),
                     name: row.name.as_ref().map(ToString::to_string),
                     why,
@@ -145,7 +145,7 @@ impl Engine {
         let ids: HashSet<_> = unused.iter().map(|row| row.image.id.clone()).collect();
         for row in unused {
             let item = GcItem {
-                thing: GcThing::Image,
+                thing: GcObject::Image,
                 id: row.image.id.to_string(),
                 name: None,
                 why: "it has no name, and nothing was created from it".to_owned(),
@@ -169,7 +169,7 @@ impl Engine {
                 continue;
             }
             report.items.push(GcItem {
-                thing: GcThing::Image,
+                thing: GcObject::Image,
                 id: row.image.id.to_string(),
                 name: row.image.names.first().map(ToString::to_string),
                 why: format!("no sandbox uses it; {} old", days(age_ms)),

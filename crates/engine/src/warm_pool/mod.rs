@@ -112,10 +112,10 @@ async fn note_default(shared: &Shared) {
 }
 
 /// Nothing can be pre-created now.
-struct Stuck;
+struct PoolStuck;
 
 /// Starts to create what is missing, if it is time to fill.
-async fn begin_missing(shared: &Arc<Shared>, making: &mut JoinSet<bool>) -> Result<(), Stuck> {
+async fn begin_missing(shared: &Arc<Shared>, making: &mut JoinSet<bool>) -> Result<(), PoolStuck> {
     let mut missing = {
         let state = shared.warm_pool.lock();
         if state.filling { state.missing(shared.warm_pool.policy.ready) } else { Vec::new() }
@@ -125,7 +125,7 @@ async fn begin_missing(shared: &Arc<Shared>, making: &mut JoinSet<bool>) -> Resu
     }
     missing.retain(|kind| shared.runtime(&kind.driver).is_ok_and(|runtime| runtime.precreate().is_some()));
     if missing.is_empty() || !has_room(shared).await {
-        return Err(Stuck);
+        return Err(PoolStuck);
     }
     let rows: Vec<WarmRow> = missing.iter().map(|kind| new_row(shared, kind)).collect();
     if let Err(error) = shared.seams.catalog.insert_warm(rows.clone()).await {
@@ -133,7 +133,7 @@ async fn begin_missing(shared: &Arc<Shared>, making: &mut JoinSet<bool>) -> Resu
             error = &error as &dyn std::error::Error,
             "could not record the sandboxes to pre-create"
         );
-        return Err(Stuck);
+        return Err(PoolStuck);
     }
     for (kind, row) in missing.into_iter().zip(rows) {
         shared.warm_pool.lock().making.push(kind.clone());

@@ -1,7 +1,7 @@
 //! Network policies follow the rows of their sandboxes, and denied traffic is logged.
 
 use burrow_catalog::{EgressFilter, EgressVerdict, PageRequest};
-use burrow_egress::{LogEntry, LogKind, ProtocolSeen, Verdict};
+use burrow_egress::{DetectedProtocol, LogEntry, LogKind, Verdict};
 use burrow_engine::{Engine, EngineError, NetworkChange, UpdateOptions};
 use burrow_model::{NetworkMode, NetworkPolicy, SandboxId};
 
@@ -46,7 +46,7 @@ fn denied(id: &SandboxId, at_ms: u64, host: &str) -> LogEntry {
         kind: LogKind::Tcp,
         host: host.to_owned(),
         port: 443,
-        protocol: Some(ProtocolSeen::Tls),
+        protocol: Some(DetectedProtocol::Tls),
         verdict: Verdict::Deny,
         rule: None,
         reason: Some("no rule allows it".to_owned()),
@@ -165,7 +165,8 @@ async fn denials_are_reported_with_the_exec_and_logged() {
         assert!(world.egress.inner.happened(denied(&id, at_ms, host)));
     }
     let during = |from, to| engine.denied_during(&world.tenant, &id, from, to, true);
-    let hosts = |found: Vec<burrow_engine::Denied>| found.into_iter().map(|d| d.host).collect::<Vec<_>>();
+    let hosts =
+        |found: Vec<burrow_engine::DeniedTraffic>| found.into_iter().map(|d| d.host).collect::<Vec<_>>();
     assert_eq!(hosts(during(2_000_005, 2_000_030).await), ["a.example", "b.example"], "each once");
     assert_eq!(engine.egress_totals().denied, 5);
     // If several equal denials are reported together, the last may have occurred at any time since the first.

@@ -6,7 +6,8 @@ use std::io::Cursor;
 use burrow_disks::Disks as _;
 use burrow_disks::sim::Sim;
 use burrow_engine::{
-    CommitOptions, ConfigChange, Engine, EngineError, ImageProgress, ItemState, ObjectKind, Removed, Tell,
+    CommitOptions, ConfigChange, Engine, EngineError, ImageProgress, ImageProgressSink, ItemState,
+    ObjectKind, RemoveResult,
 };
 use burrow_model::{Image, ImageId, ImageName};
 
@@ -31,7 +32,7 @@ async fn import(
     world: &World,
     content: &str,
     called: &str,
-    tell: Tell,
+    tell: ImageProgressSink,
 ) -> Result<Image, EngineError> {
     let opened = engine.open_archive(Box::new(Cursor::new(archive(content))), &tell).await?;
     let mut images = engine.import_images(&world.tenant, opened, Some(name(called)), tell).await?;
@@ -61,7 +62,7 @@ async fn check(world: &World, context: &str) {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum ImageAction {
     Import,
     Commit,
     Remove,
@@ -69,7 +70,7 @@ enum Act {
 }
 
 /// One run with one fault. Returns whether the fault occurred.
-async fn run(act: Act, fault: Fault) -> bool {
+async fn run(act: ImageAction, fault: Fault) -> bool {
     let context = format!("{act:?} with {fault:?}");
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), Some(fault)).await;
@@ -80,18 +81,20 @@ async fn run(act: Act, fault: Fault) -> bool {
     let tenant = &world.tenant;
     let done = async {
         match act {
-            Act::Import => drop(import(&engine, &world, "a", "app", Tell::nobody()).await?),
-            Act::Commit => {
-                let id = engine.create(tenant, create(Some("alpha"))).await?.row.id;
-                engine.commit_image(tenant, commit(id), Tell::nobody()).await?;
+            ImageAction::Import => {
+                drop(import(&engine, &world, "a", "app", ImageProgressSink::nobody()).await?)
             }
-            Act::Remove => {
-                import(&engine, &world, "a", "app", Tell::nobody()).await?;
+            ImageAction::Commit => {
+                let id = engine.create(tenant, create(Some("alpha"))).await?.row.id;
+                engine.commit_image(tenant, commit(id), ImageProgressSink::nobody()).await?;
+            }
+            ImageAction::Remove => {
+                import(&engine, &world, "a", "app", ImageProgressSink::nobody()).await?;
                 engine.remove_image(tenant, "app").await?;
             }
-            Act::Prune => {
-                import(&engine, &world, "a", "app", Tell::nobody()).await?;
-                import(&engine, &world, "b", "app", Tell::nobody()).await?;
+            ImageAction::Prune => {
+                import(&engine, &world, "a", "app", ImageProgressSink::nobody()).await?;
+                import(&engine, &world, "b", "app", ImageProgressSink::nobody()).await?;
                 engine.prune_images(tenant).await?;
             }
         }
@@ -104,7 +107,9 @@ async fn run(act: Act, fault: Fault) -> bool {
     }
     let engine = world.engine().await;
     check(&world, &context).await;
-    import(&engine, &world, "c", "after", Tell::nobody()).await.expect("an import after the fault");
+    import(&engine, &world, "c", "after", ImageProgressSink::nobody())
+        .await
+        .expect("an import after the fault");
     for image in engine.images(tenant).await.unwrap() {
         engine.remove_image(tenant, image.id.as_str()).await.unwrap();
     }
@@ -117,7 +122,7 @@ async fn run(act: Act, fault: Fault) -> bool {
 #[tokio::test]
 async fn a_failure_at_any_step_of_making_an_image_leaves_no_partial_state() {
     let mut met = 0;
-    for act in [Act::Import, Act::Commit, Act::Remove, Act::Prune] {
+    for act in [ImageAction::Import, ImageAction::Commit, ImageAction::Remove, ImageAction::Prune] {
         for fails in FAILS_ONCE {
             for call in 0.. {
                 if !run(act, Fault { seam: Seam::Disks, call, fails }).await {
@@ -137,7 +142,7 @@ async fn a_shared_layer_is_unpacked_once_and_removed_with_its_last_image() {
     let engine = world.engine().await;
     let (states, seen) = std::sync::mpsc::channel();
     let states = std::sync::Mutex::new(states);
-    let tell = Tell::new(move |progress| {
+    let tell = ImageProgressSink::new(move |progress| {
         if let ImageProgress::Item(item) = progress {
             let _ = states.lock().unwrap().send(item.state);
         }
@@ -162,11 +167,11 @@ async fn an_image_is_removed_with_its_last_name() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), None).await;
     let engine = world.engine().await;
-    let image = import(&engine, &world, "x", "one", Tell::nobody()).await.unwrap();
+    let image = import(&engine, &world, "x", "one", ImageProgressSink::nobody()).await.unwrap();
     let image = engine.tag_image(&world.tenant, &image, name("two:v1")).await.unwrap();
     assert_eq!(image.names, [name("one"), name("two:v1")]);
-    assert_eq!(engine.remove_image(&world.tenant, "one").await.unwrap(), Removed::Name);
-    assert_eq!(engine.remove_image(&world.tenant, "two:v1").await.unwrap(), Removed::Image);
+    assert_eq!(engine.remove_image(&world.tenant, "one").await.unwrap(), RemoveResult::Name);
+    assert_eq!(engine.remove_image(&world.tenant, "two:v1").await.unwrap(), RemoveResult::Image);
     let gone = engine.find_image(&world.tenant, image.id.as_str()).await;
     assert!(matches!(gone, Err(EngineError::NotFound { kind: ObjectKind::Image, .. })), "{gone:?}");
 }
@@ -176,13 +181,13 @@ async fn a_layer_without_a_disk_after_a_backup_is_removed_from_the_catalog() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), None).await;
     let engine = world.engine().await;
-    import(&engine, &world, "x", "app", Tell::nobody()).await.unwrap();
+    import(&engine, &world, "x", "app", ImageProgressSink::nobody()).await.unwrap();
     engine.shutdown().await;
     let layer = world.catalog.all_layers().await.unwrap().remove(0);
     world.disks.inner.remove((&layer.disk).into()).await.unwrap();
     let engine = world.engine().await;
     assert!(world.catalog.all_layers().await.unwrap().is_empty());
     // The image has its own files; importing it again makes the layer again.
-    import(&engine, &world, "x", "app", Tell::nobody()).await.unwrap();
+    import(&engine, &world, "x", "app", ImageProgressSink::nobody()).await.unwrap();
     check(&world, "after the loss").await;
 }

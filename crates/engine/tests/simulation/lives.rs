@@ -72,14 +72,14 @@ struct Model {
     writes: u64,
 }
 
-struct Life {
+struct SimulatedRun {
     world: World,
     engine: Engine,
     random: Random,
     model: Model,
 }
 
-impl Life {
+impl SimulatedRun {
     fn some_sandbox(&mut self) -> Option<(SandboxId, ExpectedSandbox)> {
         let index = self.random.below(self.model.sandboxes.len().max(1));
         self.model.sandboxes.iter().nth(index).map(|(id, held)| (id.clone(), held.clone()))
@@ -293,7 +293,7 @@ async fn live(seed: u64, steps: usize) {
         world.start_patience = std::time::Duration::ZERO;
     }
     let engine = world.engine().await;
-    let mut life = Life { world, engine, random: Random(seed | 1), model: Model::default() };
+    let mut life = SimulatedRun { world, engine, random: Random(seed | 1), model: Model::default() };
     for number in 0..steps {
         let what = life.step().await;
         life.check(&format!("seed {seed}, step {number}: {what}")).await;

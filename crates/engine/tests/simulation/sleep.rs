@@ -5,7 +5,7 @@ use std::time::Duration;
 use burrow_catalog::{PageRequest, SnapshotFilter};
 use burrow_egress::Counters;
 use burrow_engine::{
-    Engine, EngineError, ForkOptions, FromSnapshot, GcAction, GcOptions, GcThing, ObjectKind,
+    Engine, EngineError, ForkOptions, FromSnapshot, GcAction, GcObject, GcOptions, ObjectKind,
     SnapshotOptions, TreeItem, UpdateOptions,
 };
 use burrow_guest::protocol::Request;
@@ -483,7 +483,7 @@ async fn stale_items_are_reported_and_only_automatic_ones_are_removed() {
         let mut shown: Vec<_> = report
             .items
             .iter()
-            .filter(|item| item.thing != GcThing::Image)
+            .filter(|item| item.thing != GcObject::Image)
             .map(|item| (item.id.clone(), item.action.clone()))
             .collect();
         shown.sort_by(|a, b| a.0.cmp(&b.0));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use burrow_catalog::SandboxRow;
-use burrow_engine::{CreateOptions, Engine, SnapshotOptions, SteadyClock, Times};
+use burrow_engine::{CreateOptions, Engine, SnapshotOptions, SteadyClock, TimeSource};
 use burrow_model::{Lifetime, SandboxId, SleepPolicy, SnapshotId, SnapshotKind, SnapshotPolicy, State};
 
 use crate::world::{World, create};
@@ -42,7 +42,7 @@ impl Host {
 #[derive(Clone, Debug)]
 struct HostTimes(Arc<Host>);
 
-impl Times for HostTimes {
+impl TimeSource for HostTimes {
     fn date_ms(&self) -> u64 {
         self.0.date_ms.load(Ordering::SeqCst)
     }

@@ -6,7 +6,7 @@ use burrow_model::{FailMode, SandboxId, SnapshotId, SnapshotKind, State};
 use crate::world::{FAILS_ONCE, Fault, GRACE, Seam, World, create};
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum LifecycleAction {
     Create,
     Start,
     Stop,
@@ -27,30 +27,30 @@ enum Act {
     DeleteAsleep,
 }
 
-const ACTS: [Act; 18] = [
-    Act::Create,
-    Act::Start,
-    Act::Stop,
-    Act::Delete,
-    Act::Pause,
-    Act::Resume,
-    Act::Hibernate,
-    Act::Wake,
-    Act::Snapshot,
-    Act::SnapshotAsleep,
-    Act::Restore,
-    Act::RestoreAsleep,
-    Act::Fork,
-    Act::ForkAsleep,
-    Act::FromSnapshot,
-    Act::DeleteSnapshot,
-    Act::StopAsleep,
-    Act::DeleteAsleep,
+const ACTS: [LifecycleAction; 18] = [
+    LifecycleAction::Create,
+    LifecycleAction::Start,
+    LifecycleAction::Stop,
+    LifecycleAction::Delete,
+    LifecycleAction::Pause,
+    LifecycleAction::Resume,
+    LifecycleAction::Hibernate,
+    LifecycleAction::Wake,
+    LifecycleAction::Snapshot,
+    LifecycleAction::SnapshotAsleep,
+    LifecycleAction::Restore,
+    LifecycleAction::RestoreAsleep,
+    LifecycleAction::Fork,
+    LifecycleAction::ForkAsleep,
+    LifecycleAction::FromSnapshot,
+    LifecycleAction::DeleteSnapshot,
+    LifecycleAction::StopAsleep,
+    LifecycleAction::DeleteAsleep,
 ];
 
 const SEAMS: [Seam; 4] = [Seam::Disks, Seam::Network, Seam::Egress, Seam::Runtime];
 
-impl Act {
+impl LifecycleAction {
     /// Whether the sandbox's state must be kept, whatever failed.
     fn keeps_state(self) -> bool {
         match self {
@@ -77,46 +77,55 @@ impl Act {
 }
 
 /// Brings a sandbox into the state in which the operation begins.
-async fn prepare(engine: &Engine, world: &World, act: Act) -> Option<SandboxId> {
-    if matches!(act, Act::Create) {
+async fn prepare(engine: &Engine, world: &World, act: LifecycleAction) -> Option<SandboxId> {
+    if matches!(act, LifecycleAction::Create) {
         return None;
     }
     let id = engine.create(&world.tenant, create(Some("alpha"))).await.ok()?.row.id;
     match act {
-        Act::Start => drop(engine.stop_sandbox(&world.tenant, &id, GRACE).await.ok()?),
-        Act::Resume => drop(engine.pause(&world.tenant, &id).await.ok()?),
-        Act::Create | Act::Stop | Act::Delete | Act::Pause => {}
-        Act::Hibernate
-        | Act::Wake
-        | Act::Snapshot
-        | Act::SnapshotAsleep
-        | Act::Restore
-        | Act::RestoreAsleep
-        | Act::Fork
-        | Act::ForkAsleep
-        | Act::FromSnapshot
-        | Act::DeleteSnapshot
-        | Act::StopAsleep
-        | Act::DeleteAsleep => prepare_state(engine, world, act, &id).await?,
+        LifecycleAction::Start => drop(engine.stop_sandbox(&world.tenant, &id, GRACE).await.ok()?),
+        LifecycleAction::Resume => drop(engine.pause(&world.tenant, &id).await.ok()?),
+        LifecycleAction::Create
+        | LifecycleAction::Stop
+        | LifecycleAction::Delete
+        | LifecycleAction::Pause => {}
+        LifecycleAction::Hibernate
+        | LifecycleAction::Wake
+        | LifecycleAction::Snapshot
+        | LifecycleAction::SnapshotAsleep
+        | LifecycleAction::Restore
+        | LifecycleAction::RestoreAsleep
+        | LifecycleAction::Fork
+        | LifecycleAction::ForkAsleep
+        | LifecycleAction::FromSnapshot
+        | LifecycleAction::DeleteSnapshot
+        | LifecycleAction::StopAsleep
+        | LifecycleAction::DeleteAsleep => prepare_state(engine, world, act, &id).await?,
     }
     Some(id)
 }
 
 /// State "1" is in its only snapshot, state "2" is its present state.
-async fn prepare_state(engine: &Engine, world: &World, act: Act, id: &SandboxId) -> Option<()> {
+async fn prepare_state(engine: &Engine, world: &World, act: LifecycleAction, id: &SandboxId) -> Option<()> {
     let tenant = &world.tenant;
     put(engine, world, id, "1").await;
-    if matches!(act, Act::Restore | Act::RestoreAsleep | Act::FromSnapshot | Act::DeleteSnapshot) {
+    if matches!(
+        act,
+        LifecycleAction::Restore
+            | LifecycleAction::RestoreAsleep
+            | LifecycleAction::FromSnapshot
+            | LifecycleAction::DeleteSnapshot
+    ) {
         engine.snapshot(tenant, id, manual()).await.ok()?;
     }
     put(engine, world, id, "2").await;
     let asleep = [
-        Act::Wake,
-        Act::SnapshotAsleep,
-        Act::RestoreAsleep,
-        Act::ForkAsleep,
-        Act::StopAsleep,
-        Act::DeleteAsleep,
+        LifecycleAction::Wake,
+        LifecycleAction::SnapshotAsleep,
+        LifecycleAction::RestoreAsleep,
+        LifecycleAction::ForkAsleep,
+        LifecycleAction::StopAsleep,
+        LifecycleAction::DeleteAsleep,
     ];
     if asleep.iter().any(|asleep| *asleep as u8 == act as u8) {
         engine.hibernate(tenant, id).await.ok()?;
@@ -139,34 +148,40 @@ async fn only_snapshot(world: &World) -> Option<SnapshotId> {
     all.into_iter().find(|row| row.snapshot.kind == SnapshotKind::Manual).map(|row| row.snapshot.id)
 }
 
-async fn perform(engine: &Engine, world: &World, act: Act, id: Option<SandboxId>) -> bool {
+async fn perform(engine: &Engine, world: &World, act: LifecycleAction, id: Option<SandboxId>) -> bool {
     let tenant = &world.tenant;
     match (act, id) {
-        (Act::Create, _) => engine.create(tenant, create(Some("alpha"))).await.is_ok(),
-        (Act::Start, Some(id)) => engine.start_sandbox(tenant, &id).await.is_ok(),
-        (Act::Stop | Act::StopAsleep, Some(id)) => engine.stop_sandbox(tenant, &id, GRACE).await.is_ok(),
-        (Act::Delete, Some(id)) => engine.delete(tenant, &id).await.is_ok(),
-        (Act::Pause, Some(id)) => engine.pause(tenant, &id).await.is_ok(),
-        (Act::Resume, Some(id)) => engine.resume(tenant, &id).await.is_ok(),
-        (Act::Hibernate, Some(id)) => engine.hibernate(tenant, &id).await.is_ok(),
-        (Act::Wake, Some(id)) => engine.wake(tenant, &id).await.is_ok(),
-        (Act::Snapshot | Act::SnapshotAsleep, Some(id)) => {
+        (LifecycleAction::Create, _) => engine.create(tenant, create(Some("alpha"))).await.is_ok(),
+        (LifecycleAction::Start, Some(id)) => engine.start_sandbox(tenant, &id).await.is_ok(),
+        (LifecycleAction::Stop | LifecycleAction::StopAsleep, Some(id)) => {
+            engine.stop_sandbox(tenant, &id, GRACE).await.is_ok()
+        }
+        (LifecycleAction::Delete, Some(id)) => engine.delete(tenant, &id).await.is_ok(),
+        (LifecycleAction::Pause, Some(id)) => engine.pause(tenant, &id).await.is_ok(),
+        (LifecycleAction::Resume, Some(id)) => engine.resume(tenant, &id).await.is_ok(),
+        (LifecycleAction::Hibernate, Some(id)) => engine.hibernate(tenant, &id).await.is_ok(),
+        (LifecycleAction::Wake, Some(id)) => engine.wake(tenant, &id).await.is_ok(),
+        (LifecycleAction::Snapshot | LifecycleAction::SnapshotAsleep, Some(id)) => {
             engine.snapshot(tenant, &id, manual()).await.is_ok()
         }
-        (Act::Restore | Act::RestoreAsleep, Some(id)) => match only_snapshot(world).await {
-            Some(snapshot) => engine.restore(tenant, &id, &snapshot, false).await.is_ok(),
-            None => false,
-        },
-        (Act::Fork | Act::ForkAsleep, Some(id)) => engine.fork(tenant, &id, two()).await.is_ok(),
-        (Act::FromSnapshot, Some(_)) => match only_snapshot(world).await {
+        (LifecycleAction::Restore | LifecycleAction::RestoreAsleep, Some(id)) => {
+            match only_snapshot(world).await {
+                Some(snapshot) => engine.restore(tenant, &id, &snapshot, false).await.is_ok(),
+                None => false,
+            }
+        }
+        (LifecycleAction::Fork | LifecycleAction::ForkAsleep, Some(id)) => {
+            engine.fork(tenant, &id, two()).await.is_ok()
+        }
+        (LifecycleAction::FromSnapshot, Some(_)) => match only_snapshot(world).await {
             Some(snapshot) => engine.create_from_snapshot(tenant, &snapshot, plain()).await.is_ok(),
             None => false,
         },
-        (Act::DeleteSnapshot, Some(_)) => match only_snapshot(world).await {
+        (LifecycleAction::DeleteSnapshot, Some(_)) => match only_snapshot(world).await {
             Some(snapshot) => engine.delete_snapshot(tenant, &snapshot).await.is_ok(),
             None => false,
         },
-        (Act::DeleteAsleep, Some(id)) => engine.delete(tenant, &id).await.is_ok(),
+        (LifecycleAction::DeleteAsleep, Some(id)) => engine.delete(tenant, &id).await.is_ok(),
         (_, None) => false,
     }
 }
@@ -193,7 +208,7 @@ async fn held(engine: &Engine, world: &World, id: &SandboxId) -> (Option<String>
 }
 
 /// Nothing is lost, and nothing is mixed: file, RAM and memory are of the same moment.
-async fn check_state(engine: &Engine, world: &World, act: Act, alpha: &SandboxId, context: &str) {
+async fn check_state(engine: &Engine, world: &World, act: LifecycleAction, alpha: &SandboxId, context: &str) {
     let two = (Some("2".to_owned()), Some("2".to_owned()));
     for row in world.rows().await.into_values() {
         let (file, ram) = held(engine, world, &row.id).await;
@@ -210,7 +225,7 @@ async fn check_state(engine: &Engine, world: &World, act: Act, alpha: &SandboxId
 }
 
 /// One run with one fault. Returns whether the fault occurred.
-async fn run(act: Act, fault: Fault) -> bool {
+async fn run(act: LifecycleAction, fault: Fault) -> bool {
     let context = format!("{act:?} with {fault:?}");
     let world = World::with(Some(fault)).await;
     // The engine itself lists inventories at its start, which the fault may hit too: then the next start must succeed.
@@ -232,8 +247,15 @@ async fn run(act: Act, fault: Fault) -> bool {
     world.check(&rows, &context);
     world.check_kept(&context).await;
     assert_eq!(world.catalog.open_operations().await.unwrap(), [], "{context}");
-    let states =
-        !matches!(act, Act::Create | Act::Start | Act::Stop | Act::Delete | Act::Pause | Act::Resume);
+    let states = !matches!(
+        act,
+        LifecycleAction::Create
+            | LifecycleAction::Start
+            | LifecycleAction::Stop
+            | LifecycleAction::Delete
+            | LifecycleAction::Pause
+            | LifecycleAction::Resume
+    );
     if let (Some(id), true) = (&id, states) {
         check_state(&engine, &world, act, id, &context).await;
     }
@@ -270,7 +292,7 @@ async fn a_failure_at_any_step_of_any_operation_leaves_no_partial_state() {
 
 /// One run in which a driver fails and keeps failing during the next start, which can undo nothing either. Returns whether the fault
 /// occurred.
-async fn run_broken(act: Act, fault: Fault) -> bool {
+async fn run_broken(act: LifecycleAction, fault: Fault) -> bool {
     let context = format!("{act:?} with {fault:?}");
     let world = World::with(Some(fault)).await;
     let Ok(engine) = world.try_engine().await else { return true };
@@ -314,7 +336,13 @@ async fn run_broken(act: Act, fault: Fault) -> bool {
 /// operations, except merges: all of them would take minutes.
 #[tokio::test]
 async fn a_driver_that_keeps_failing_during_a_start_leaves_no_partial_state() {
-    let acts = [Act::Stop, Act::Hibernate, Act::Wake, Act::Restore, Act::Delete];
+    let acts = [
+        LifecycleAction::Stop,
+        LifecycleAction::Hibernate,
+        LifecycleAction::Wake,
+        LifecycleAction::Restore,
+        LifecycleAction::Delete,
+    ];
     let walks =
         acts.into_iter().flat_map(|act| SEAMS.map(|seam| (act, seam))).map(|(act, seam)| async move {
             let mut met = 0;

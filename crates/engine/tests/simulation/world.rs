@@ -10,7 +10,7 @@ use burrow_catalog::{Catalog, SandboxRow};
 use burrow_disks::faulty::FaultyDisks;
 use burrow_disks::sim::Sim as SimDisks;
 use burrow_disks::{DiskError, Disks as _};
-use burrow_egress::faulty::Faulty as FaultyEgress;
+use burrow_egress::faulty::FaultyEgress;
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{
     BuildStage, Clock, CreateOptions, EgressSettings, Engine, EngineError, IdlePolicy, ImageBuilder,

@@ -2,7 +2,7 @@
 
 use burrow_api as api;
 use burrow_disks::{Tree, UID_SHIFT};
-use burrow_engine::{DiffEntry, DiffOptions, DiffResult, TreeOf};
+use burrow_engine::{DiffEntry, DiffOptions, DiffResult, TreeSource};
 use burrow_trees::diff::DifferenceKinds;
 use burrow_trees::glob::Glob;
 use burrow_trees::{Kind, Node};
@@ -39,7 +39,7 @@ pub(super) fn globs(field: &str, patterns: &[String]) -> Result<Vec<Glob>, ApiEr
     patterns.iter().map(parse).collect()
 }
 
-pub fn diff(old: &TreeOf, new: &TreeOf, diffed: DiffResult) -> api::Diff {
+pub fn diff(old: &TreeSource, new: &TreeSource, diffed: DiffResult) -> api::Diff {
     api::Diff {
         from: diff_side(old),
         to: diff_side(new),
@@ -59,11 +59,11 @@ pub(super) fn noise(noise: std::collections::BTreeMap<&'static str, u64>) -> Vec
     noise.into_iter().map(|(what, count)| api::DiffNoise { what: what.to_owned(), count }).collect()
 }
 
-fn diff_side(of: &TreeOf) -> api::DiffSide {
+fn diff_side(of: &TreeSource) -> api::DiffSide {
     let kind = match of {
-        TreeOf::Sandbox(_) => api::DiffSideKind::Sandbox,
-        TreeOf::Snapshot(_) => api::DiffSideKind::Snapshot,
-        TreeOf::Image(_) => api::DiffSideKind::Image,
+        TreeSource::Sandbox(_) => api::DiffSideKind::Sandbox,
+        TreeSource::Snapshot(_) => api::DiffSideKind::Snapshot,
+        TreeSource::Image(_) => api::DiffSideKind::Image,
     };
     api::DiffSide { kind, id: of.id().to_owned() }
 }

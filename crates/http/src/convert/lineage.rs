@@ -1,7 +1,7 @@
 //! Converts lineage trees and garbage reports to types of the API.
 
 use burrow_api as api;
-use burrow_engine::{GcAction, GcItem, GcThing, TreeItem, TreeNode};
+use burrow_engine::{GcAction, GcItem, GcObject, TreeItem, TreeNode};
 
 use super::answers::state;
 use super::snapshots::snapshot_kind;
@@ -44,9 +44,9 @@ pub fn garbage_item(item: GcItem) -> api::GarbageItem {
     };
     api::GarbageItem {
         kind: match item.thing {
-            GcThing::Sandbox => api::GarbageKind::Sandbox,
-            GcThing::Snapshot => api::GarbageKind::Snapshot,
-            GcThing::Image => api::GarbageKind::Image,
+            GcObject::Sandbox => api::GarbageKind::Sandbox,
+            GcObject::Snapshot => api::GarbageKind::Snapshot,
+            GcObject::Image => api::GarbageKind::Image,
         },
         id: item.id,
         name: item.name,

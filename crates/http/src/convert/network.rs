@@ -3,8 +3,8 @@
 use burrow_api as api;
 use burrow_api::policy::{Fault, RuleDocument, Step, check};
 use burrow_catalog::{EgressKind, EgressRow, EgressVerdict};
-use burrow_egress::{Counters, ProtocolSeen};
-use burrow_engine::{Denied, NetworkChange};
+use burrow_egress::{Counters, DetectedProtocol};
+use burrow_engine::{DeniedTraffic, NetworkChange};
 use burrow_model::network::{DENIED_MAX, RULES_MAX, RequestRule, SETS_MAX};
 use burrow_model::{EgressRule, IpRange, Name, NetworkMode, NetworkPolicy};
 
@@ -186,15 +186,15 @@ pub fn network_mode(mode: NetworkMode) -> api::NetworkMode {
     }
 }
 
-pub fn protocol(seen: ProtocolSeen) -> api::EgressKind {
+pub fn protocol(seen: DetectedProtocol) -> api::EgressKind {
     match seen {
-        ProtocolSeen::Tls => api::EgressKind::Tls,
-        ProtocolSeen::Http => api::EgressKind::Http,
-        ProtocolSeen::Tcp => api::EgressKind::Tcp,
+        DetectedProtocol::Tls => api::EgressKind::Tls,
+        DetectedProtocol::Http => api::EgressKind::Http,
+        DetectedProtocol::Tcp => api::EgressKind::Tcp,
     }
 }
 
-pub fn denied(denied: Denied) -> api::EgressDenied {
+pub fn denied(denied: DeniedTraffic) -> api::EgressDenied {
     api::EgressDenied { host: denied.host, port: denied.port, reason: denied.reason }
 }
 

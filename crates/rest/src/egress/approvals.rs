@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use burrow_api::policy::Approve;
 use burrow_api::{AnswerApproval, EgressApproval, Page};
-use burrow_egress::Waiting;
+use burrow_egress::PendingApproval;
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -70,8 +70,8 @@ pub(crate) async fn answer(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn approval(waiting: Waiting) -> EgressApproval {
-    let Waiting { number, rule, approve, method, host, port, path, secret, since_ms } = waiting;
+fn approval(waiting: PendingApproval) -> EgressApproval {
+    let PendingApproval { number, rule, approve, method, host, port, path, secret, since_ms } = waiting;
     EgressApproval {
         id: number,
         rule,

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use burrow_api::{EgressExplanation, EgressQuestion, EgressRequestExplained};
 use burrow_catalog::SandboxRow;
-use burrow_egress::{Decision, Denial, Host, ProtocolSeen, Target};
+use burrow_egress::{Decision, Denial, DetectedProtocol, Host, Target};
 use burrow_engine::EgressInForce;
 use burrow_model::network::{Method, RequestRule, RuleMode};
 use burrow_model::{HostName, Name, NetworkMode, SecretSpec};
@@ -146,7 +146,7 @@ fn request_explained(
     asked: &HypotheticalRequest,
     secrets: &HashMap<Name, SecretSpec>,
 ) -> Option<(EgressExplanation, Option<usize>)> {
-    let (Host::Name(host), ProtocolSeen::Tls) = (&target.destination.host, target.protocol) else {
+    let (Host::Name(host), DetectedProtocol::Tls) = (&target.destination.host, target.protocol) else {
         return None;
     };
     let port = target.destination.port;

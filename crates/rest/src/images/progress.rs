@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burrow_api::{BuildProgress, ItemState};
-use burrow_engine::{ImageItem, ImageProgress, Tell};
+use burrow_engine::{ImageItem, ImageProgress, ImageProgressSink};
 use tokio::sync::Notify;
 
 /// Progress that may wait. An image has at most 127 layers; the rest is output of steps.
@@ -24,10 +24,10 @@ pub(super) struct ProgressQueue {
 
 impl ProgressQueue {
     /// A queue, and its sender.
-    pub(super) fn new() -> (Arc<Self>, Tell) {
+    pub(super) fn new() -> (Arc<Self>, ImageProgressSink) {
         let queue = Arc::new(Self::default());
         let sender = queue.clone();
-        (queue, Tell::new(move |progress| sender.add(convert(progress))))
+        (queue, ImageProgressSink::new(move |progress| sender.add(convert(progress))))
     }
 
     pub(super) fn next(&self) -> Option<BuildProgress> {

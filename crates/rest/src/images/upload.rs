@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use burrow_api::ImageFrom;
-use burrow_engine::{EngineError, Tell};
+use burrow_engine::{EngineError, ImageProgressSink};
 use bytes::{Buf as _, Bytes};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
@@ -58,7 +58,11 @@ pub(crate) async fn import(
     let name = params.name.as_deref().map(|name| convert::image_name("name", name)).transpose()?;
     let engine = app.engine.clone();
     let opened =
-        receive(body, |stream| async move { engine.open_archive(stream, &Tell::nobody()).await }).await?;
+        receive(
+            body,
+            |stream| async move { engine.open_archive(stream, &ImageProgressSink::nobody()).await },
+        )
+        .await?;
     let tenant = caller.tenant().clone();
     let work =
         Work::spawn(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use burrow_api::BuildProgress;
-use burrow_engine::{Engine, EngineError, Tell};
+use burrow_engine::{Engine, EngineError, ImageProgressSink};
 use burrow_model::Image;
 use futures_util::{StreamExt as _, stream};
 use tokio::task::JoinHandle;
@@ -28,7 +28,7 @@ pub(super) struct Work {
 impl Work {
     /// The work does not belong to the request: it continues if the client disconnects, and stops only when the daemon
     /// does.
-    pub(super) fn spawn<F>(app: &Arc<App>, work: impl FnOnce(Engine, Tell) -> F) -> Self
+    pub(super) fn spawn<F>(app: &Arc<App>, work: impl FnOnce(Engine, ImageProgressSink) -> F) -> Self
     where
         F: Future<Output = Result<Vec<Image>, EngineError>> + Send + 'static,
     {

@@ -74,12 +74,12 @@ fn e_n5_invalid_host_names_are_unusable() {
 fn malformed_questions_get_formerr_or_no_answer() {
     let good = question(&[b"a"], 1, &[]);
     for cut in 0..12 {
-        assert_eq!(Query::parse(&good[..cut]), Err(Malformed::Silence), "{cut}");
+        assert_eq!(Query::parse(&good[..cut]), Err(QuestionError::Silence), "{cut}");
     }
     let mut answer = good.clone();
     answer[2] |= 0x80;
-    assert_eq!(Query::parse(&answer), Err(Malformed::Silence), "an answer");
-    let form = Err(Malformed::Form { id: 0x1234 });
+    assert_eq!(Query::parse(&answer), Err(QuestionError::Silence), "an answer");
+    let form = Err(QuestionError::Form { id: 0x1234 });
     for cut in 12..good.len() {
         assert_eq!(Query::parse(&good[..cut]), form, "{cut}");
     }
@@ -104,7 +104,7 @@ fn malformed_questions_get_formerr_or_no_answer() {
     let label = [b'a'; 63];
     assert_eq!(Query::parse(&question(&[&label[..]; 4], 1, &[])), form, "256 bytes of name");
     assert!(Query::parse(&question(&[&label[..], &label, &label, &label[..61]], 1, &[])).is_ok());
-    assert_eq!(Query::parse(&vec![0; QUESTION_BYTES_MAX + 1]), Err(Malformed::Silence));
+    assert_eq!(Query::parse(&vec![0; QUESTION_BYTES_MAX + 1]), Err(QuestionError::Silence));
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(in crate::execs) fn remember_at_end(engine: &Engine, guest: &Guest, exec: &E
     if of.spec.memory.remember == RememberMode::Off {
         return;
     }
-    let followed = Followed { tenant: of.tenant.clone(), sandbox: of.id.clone(), exec: exec.clone() };
+    let followed = FollowedExec { tenant: of.tenant.clone(), sandbox: of.id.clone(), exec: exec.clone() };
     followed.follow(engine, Some(guest.without_lease()));
 }
 
@@ -60,18 +60,18 @@ pub(in crate::execs) async fn resume(engine: &Engine) {
         }
     };
     for ExecRow { tenant, sandbox, id, .. } in left {
-        Followed { tenant, sandbox, exec: id }.follow(engine, None);
+        FollowedExec { tenant, sandbox, exec: id }.follow(engine, None);
     }
 }
 
 /// An exec whose end is awaited.
-struct Followed {
+struct FollowedExec {
     tenant: TenantId,
     sandbox: SandboxId,
     exec: ExecId,
 }
 
-impl Followed {
+impl FollowedExec {
     /// Beyond a number of execs, no more are followed.
     fn follow(self, engine: &Engine, guest: Option<Guest>) {
         let Ok(slot) = engine.shared.remembering.followed.clone().try_acquire_owned() else { return };

@@ -28,7 +28,7 @@ mod tails;
 
 use files::files_changed;
 pub(super) use follow::{remember_at_end, resume};
-pub(crate) use recording::Remembering;
+pub(crate) use recording::ExecRecorder;
 pub(super) use tails::Tails;
 use tails::tails_of;
 

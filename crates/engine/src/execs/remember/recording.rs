@@ -26,7 +26,7 @@ const EARLIER_MAX: usize = 50;
 
 /// Knows which execs were recorded, and limits how many are being recorded.
 #[derive(Debug)]
-pub(crate) struct Remembering {
+pub(crate) struct ExecRecorder {
     recorded_execs: Mutex<RecordedExecs>,
     pub(super) slots: Arc<Semaphore>,
     pub(super) followed: Arc<Semaphore>,
@@ -53,7 +53,7 @@ struct RecordedExecs {
     order: VecDeque<ExecId>,
 }
 
-impl Remembering {
+impl ExecRecorder {
     pub(crate) fn new() -> Self {
         Self {
             recorded_execs: Mutex::default(),
@@ -75,7 +75,7 @@ impl Remembering {
         own && self.open_failures().branches.get(&row.id).is_some_and(|branch| *branch == row.memory())
     }
 
-    /// The number of failures so far, for [`Remembering::set_no_open_failure`].
+    /// The number of failures so far, for [`ExecRecorder::set_no_open_failure`].
     pub(super) fn failures(&self) -> u64 {
         self.open_failures().failures
     }
