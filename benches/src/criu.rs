@@ -29,7 +29,7 @@ use rustix::mount::{
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
 use crate::inventory::remove_subvolume;
 
@@ -78,15 +78,15 @@ pub(crate) struct Criu {
 #[derive(Debug)]
 struct Job {
     command: Command,
-    answer: Sender<Result<Started, BenchError>>,
+    answer: Sender<Result<StartedProcess, BenchError>>,
 }
 
 /// A process, and its start time.
-type Started = (Child, Instant);
+type StartedProcess = (Child, Instant);
 
 impl Criu {
     /// Runs `script`, a Python program that creates the file `ready` in `/root` when it is ready.
-    pub(crate) fn start(prepared: &Prepared, program: &Path, script: &str) -> Result<Self, BenchError> {
+    pub(crate) fn start(prepared: &BenchSetup, program: &Path, script: &str) -> Result<Self, BenchError> {
         let folder = tempfile::Builder::new()
             .prefix("burrow-bench-criu-")
             .tempdir_in(&prepared.state)
@@ -195,7 +195,7 @@ impl Criu {
     }
 
     /// Starts it from the thread that sees the root.
-    fn spawn(&self, mut command: Command) -> Result<Started, BenchError> {
+    fn spawn(&self, mut command: Command) -> Result<StartedProcess, BenchError> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let (answer, result) = channel();
         let jobs = self.jobs.as_ref().expect("only dropping takes it");

@@ -23,7 +23,7 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::{Value, json};
 
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
 use crate::inventory::remove_subvolume;
 
@@ -59,7 +59,7 @@ struct Request {
 }
 
 impl Crun {
-    pub(crate) fn prepare(prepared: &Prepared) -> Result<Self, BenchError> {
+    pub(crate) fn prepare(prepared: &BenchSetup) -> Result<Self, BenchError> {
         let folder = tempfile::Builder::new()
             .prefix("burrow-bench-crun-")
             .tempdir_in(&prepared.state)

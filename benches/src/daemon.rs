@@ -25,7 +25,7 @@ const LOG_LINES_SHOWN: usize = 40;
 
 /// The set-up that all figures share.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct BenchSetup {
     pub(crate) burrow: PathBuf,
     pub(crate) guest: PathBuf,
     pub(crate) pool: PathBuf,
@@ -52,7 +52,7 @@ pub(crate) struct Prepared {
     pub(crate) minilm: Option<PathBuf>,
 }
 
-impl Prepared {
+impl BenchSetup {
     pub(crate) fn find(arguments: &Arguments) -> Result<Self, BenchError> {
         let absolute = |path: &Path| fs::canonicalize(path).map_err(BenchError::io("find", path.display()));
         let pool = absolute(&arguments.pool)?;
@@ -114,7 +114,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) async fn start(prepared: &Prepared, kind: Kind) -> Result<Self, BenchError> {
+    pub(crate) async fn start(prepared: &BenchSetup, kind: Kind) -> Result<Self, BenchError> {
         let folder = tempfile::Builder::new()
             .prefix("burrow-bench-")
             .tempdir_in(&prepared.state)
@@ -183,7 +183,7 @@ impl Daemon {
     }
 
     /// Kills the daemon, as the OOM killer does, and starts it again. Returns the time from its start until it is ready.
-    pub(crate) async fn kill_and_restart(&mut self, prepared: &Prepared) -> Result<Duration, BenchError> {
+    pub(crate) async fn kill_and_restart(&mut self, prepared: &BenchSetup) -> Result<Duration, BenchError> {
         self.child.kill().map_err(BenchError::io("kill", "the daemon"))?;
         self.child.wait().map_err(BenchError::io("wait for", "the daemon"))?;
         let address = self.place.run_dir.join("address");
@@ -270,7 +270,7 @@ impl Drop for Daemon {
     }
 }
 
-fn fill_pool(prepared: &Prepared, kind: Kind, pool: &Path) -> Result<(), BenchError> {
+fn fill_pool(prepared: &BenchSetup, kind: Kind, pool: &Path) -> Result<(), BenchError> {
     for part in ["images", "staged", "sandboxes"] {
         let path = pool.join(part);
         fs::create_dir_all(&path).map_err(BenchError::io("make", path.display()))?;
@@ -300,7 +300,7 @@ impl Kind {
 }
 
 fn write_state(
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     kind: Kind,
     folder: &tempfile::TempDir,
     place: &DaemonPaths,
@@ -346,7 +346,7 @@ fn write_state(
     fs::write(&config, text).map_err(BenchError::io("write", config.display()))
 }
 
-fn spawn(prepared: &Prepared, folder: &Path) -> Result<Child, BenchError> {
+fn spawn(prepared: &BenchSetup, folder: &Path) -> Result<Child, BenchError> {
     let path = folder.join("daemon.log");
     let log = File::create(&path).map_err(BenchError::io("make", path.display()))?;
     let errors = log.try_clone().map_err(BenchError::io("share", path.display()))?;

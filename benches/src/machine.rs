@@ -9,7 +9,7 @@ use rustix::fs::statfs;
 use serde::Serialize;
 
 use crate::crun;
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::process::run;
 
 #[derive(Clone, Debug, Serialize)]
@@ -36,7 +36,7 @@ pub(crate) struct Revision {
 }
 
 impl Machine {
-    pub(crate) fn look(prepared: &Prepared) -> Self {
+    pub(crate) fn look(prepared: &BenchSetup) -> Self {
         let name = rustix::system::uname();
         Self {
             kernel: name.release().to_string_lossy().into_owned(),

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
 use crate::figures::{Group, Scale};
 use crate::report::Report;
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &Arguments) -> Result<(), BenchError> {
     null_device::check_untouched()?;
-    let prepared = Prepared::find(arguments)?;
+    let prepared = BenchSetup::find(arguments)?;
     let scale = if arguments.quick { Scale::QUICK } else { Scale::FULL };
     let mut report = Report::begin(&prepared, arguments.quick);
     let groups = if arguments.only.is_empty() { Group::ALL.to_vec() } else { arguments.only.clone() };
@@ -127,7 +127,7 @@ async fn run(arguments: &Arguments) -> Result<(), BenchError> {
 
 async fn measure(
     groups: &[Group],
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
     report: &mut Report,
 ) -> Result<(), BenchError> {

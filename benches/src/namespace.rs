@@ -91,8 +91,8 @@ impl Namespace {
         self.inside().run(|| run(there))
     }
 
-    pub(crate) fn inside(&self) -> Inside {
-        Inside(self.file.try_clone().expect("a descriptor can be copied").into())
+    pub(crate) fn inside(&self) -> NamespaceHandle {
+        NamespaceHandle(self.file.try_clone().expect("a descriptor can be copied").into())
     }
 }
 
@@ -109,9 +109,9 @@ fn end(child: &mut Child) {
 
 /// A handle to a namespace.
 #[derive(Debug)]
-pub(crate) struct Inside(OwnedFd);
+pub(crate) struct NamespaceHandle(OwnedFd);
 
-impl Inside {
+impl NamespaceHandle {
     pub(crate) fn of(namespace: OwnedFd) -> Self {
         Self(namespace)
     }

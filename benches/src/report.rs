@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
 use crate::machine::{self, Machine, Revision};
 use crate::samples::{Samples, Summary};
@@ -136,7 +136,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn begin(prepared: &Prepared, quick: bool) -> Self {
+    pub(crate) fn begin(prepared: &BenchSetup, quick: bool) -> Self {
         Self {
             format: FORMAT,
             date: machine::date(),

@@ -11,7 +11,7 @@ use tar::{EntryType, Header};
 use crate::controls::run;
 use crate::ground::{Ground, Sandbox, fingerprint};
 use crate::harness::burrow;
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
@@ -126,14 +126,14 @@ fn hostile(outside: &str) -> Vec<(&'static str, Vec<u8>)> {
 
 // --- P-F5
 
-fn upload(sandbox: &Sandbox<'_>, path: &str, archive: &[u8]) -> Result<u16, Trouble> {
+fn upload(sandbox: &Sandbox<'_>, path: &str, archive: &[u8]) -> Result<u16, RowFailure> {
     let target = format!("/v1/sandboxes/{}/files/tar?path={path}", sandbox.id);
     match sandbox.ground.wire().ask("PUT", target.as_bytes(), "application/x-tar", archive) {
         Ok(answer) => {
             sandbox.heard(&answer.body);
             Ok(answer.status)
         }
-        Err(error) => Err(Trouble::Failed(format!("no answer: {error}"))),
+        Err(error) => Err(RowFailure::Failed(format!("no answer: {error}"))),
     }
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn uploads_of(sandbox: &Sandbox<'_>, entries: u32) -> Finding {
 }
 
 /// Endless small files: the limit on entries or the disk's quota stops it, and nothing of it remains.
-fn many_entries(sandbox: &Sandbox<'_>, entries: u32) -> Result<u16, Trouble> {
+fn many_entries(sandbox: &Sandbox<'_>, entries: u32) -> Result<u16, RowFailure> {
     let mut archive = Archive::default();
     archive.0.reserve(entries as usize * 512);
     for number in 0..entries {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::controls::run;
 use crate::ground::{Ground, Sandbox, fingerprint};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     Row { id: "P-K10", what: "setuid files, sudo", sandbox: &[], attack: setuid, control: setuid_outside },
@@ -344,7 +344,7 @@ fn replace(path: &Path, target: &Path) {
 }
 
 /// A started sandbox must run on its own files.
-fn check_inside(victim: &Sandbox<'_>, place: &str, target: &Path) -> Result<(), Trouble> {
+fn check_inside(victim: &Sandbox<'_>, place: &str, target: &Path) -> Result<(), RowFailure> {
     let context = || format!("{place} -> {}", target.display());
     let probe = "stat -f -c proc=%T /proc; stat -f -c sys=%T /sys; stat -f -c pts=%T /dev/pts; stat -c null=%t:%T /dev/null; \
                  cat /etc/hostname /proc/1/root/canary /canary 2>/dev/null; ls -A /dev /etc | tr '\\n' ' '";
@@ -360,7 +360,7 @@ fn check_inside(victim: &Sandbox<'_>, place: &str, target: &Path) -> Result<(), 
 }
 
 /// A process with access to the files swaps `dev` and `proc` while the sandbox starts. Returns the number of swaps.
-fn race(sandbox: &Sandbox<'_>) -> Result<u32, Trouble> {
+fn race(sandbox: &Sandbox<'_>) -> Result<u32, RowFailure> {
     let daemon = &sandbox.ground.daemon;
     let root = sandbox.root();
     let mut started = 0;

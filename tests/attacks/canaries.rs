@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::ground::fingerprint;
-use crate::report::{Trouble, ensure};
+use crate::report::{RowFailure, ensure};
 
 pub(crate) struct Canaries {
     folder: tempfile::TempDir,
@@ -53,7 +53,7 @@ impl Canaries {
         &self.secret
     }
 
-    pub(crate) fn check(&self, said: &str) -> Result<(), Trouble> {
+    pub(crate) fn check(&self, said: &str) -> Result<(), RowFailure> {
         let after = fingerprint(self.folder.path());
         ensure(after == self.before, || {
             format!("the host's canary changed from {} to {after}", self.before)

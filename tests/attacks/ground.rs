@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::canaries::Canaries;
 use crate::harness::{Daemon, eventually};
 use crate::neighbour::Neighbour;
-use crate::report::{Trouble, ensure};
+use crate::report::{RowFailure, ensure};
 use crate::wire::{Answer, Wire, encode};
 
 /// The maximum run time of a probe.
@@ -113,7 +113,7 @@ impl Ground {
     }
 
     /// Checks the daemon, the host and the neighbour after an attack, given all output of its probes.
-    pub(crate) fn check(&self, said: &str) -> Result<(), Trouble> {
+    pub(crate) fn check(&self, said: &str) -> Result<(), RowFailure> {
         self.canaries.check(said)?;
         let health = self.ask("GET", b"/healthz", "", b"");
         ensure(health.status == 200, || {

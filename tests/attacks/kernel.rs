@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::controls::{Processes, unguarded};
 use crate::ground::{Ground, Run, Sandbox};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
@@ -171,7 +171,7 @@ fn tracing(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 /// It runs as the agent, which always has access to itself.
-pub(crate) fn not_by_the_file_interface(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+pub(crate) fn not_by_the_file_interface(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     for file in ["/proc/1/mem", "/proc/1/environ", "/proc/self/mem", "/proc/1/maps", "/proc/thread-self/mem"]
     {
         let answer = sandbox.ask("GET", &format!("/files?path={file}"));
@@ -283,16 +283,16 @@ fn kernel_reads_unguarded(ground: &Ground) -> Finding {
 // --- P-K9
 
 /// `major minor` of the host's first disk.
-pub(crate) fn disk() -> Result<(String, String), Trouble> {
+pub(crate) fn disk() -> Result<(String, String), RowFailure> {
     let partitions = std::fs::read_to_string("/proc/partitions").unwrap();
     let first = partitions.lines().skip(2).find_map(|line| {
         let mut fields = line.split_whitespace();
         Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
     });
-    first.ok_or_else(|| Trouble::Skipped("this host shows no disk".to_owned()))
+    first.ok_or_else(|| RowFailure::Skipped("this host shows no disk".to_owned()))
 }
 
-fn device_probe() -> Result<String, Trouble> {
+fn device_probe() -> Result<String, RowFailure> {
     let (major, minor) = disk()?;
     Ok(format!(
         "{TRY} rm -f /n1 /n2 /n3 /dev/n4; try sda mknod /n1 b 8 0; try mem mknod /n2 c 1 1; \

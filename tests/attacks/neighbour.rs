@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::canaries::Canaries;
 use crate::ground::Ground;
 use crate::harness::Daemon;
-use crate::report::{Trouble, ensure};
+use crate::report::{RowFailure, ensure};
 use crate::wire::Wire;
 
 /// The pause between two execs of the watch.
@@ -46,9 +46,9 @@ impl Neighbour {
     }
 
     /// It still answers, and still has its secret.
-    pub(crate) fn check(&self, canaries: &Canaries) -> Result<(), Trouble> {
+    pub(crate) fn check(&self, canaries: &Canaries) -> Result<(), RowFailure> {
         let mut wire = Wire::open(&self.url, &self.key);
-        exec(&mut wire).map_err(|why| Trouble::Failed(format!("the neighbour does not answer: {why}")))?;
+        exec(&mut wire).map_err(|why| RowFailure::Failed(format!("the neighbour does not answer: {why}")))?;
         let target = format!("/v1/sandboxes/neighbour/files?path={}", Canaries::NEIGHBOUR_FILE);
         let answer = wire.ask("GET", target.as_bytes(), "", b"").map_err(|error| error.to_string())?;
         ensure(answer.body == canaries.secret().as_bytes(), || {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::ground::{Ground, Run, Sandbox};
 use crate::harness::{eventually, run};
 use crate::island::{self, OUTSIDE};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 use crate::test_network::{PROBE, UNGUARDED_GATEWAY, test_network};
 
 const OPEN: &[&str] = &["--net", "open"];
@@ -80,14 +80,14 @@ fn arrives(body: &str) -> Finding {
     Ok(format!("all {tried} arrive from a namespace with a route"))
 }
 
-fn attempts(run: &Run) -> Result<usize, Trouble> {
+fn attempts(run: &Run) -> Result<usize, RowFailure> {
     let count = run.out.lines().count();
     ensure(run.ok() && count > 0, || format!("the probe did not run: {run:?}"))?;
     Ok(count)
 }
 
 /// Allowed hosts are still reachable.
-fn still_works(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+fn still_works(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let run = sandbox.python(&program("tell('db', reach('db.example', 5432))"));
     ensure(run.out.contains("REACHED"), || format!("what is allowed does not work: {run:?}"))
 }

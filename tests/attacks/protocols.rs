@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ground::{Ground, Sandbox};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 use crate::test_network::{PROBE, test_network};
 
 const UP: &[&str] = &["--allow", "up.example"];
@@ -67,7 +67,7 @@ fn heard(body: &str) -> Finding {
 }
 
 /// The valid form of the request succeeds.
-fn in_order(sandbox: &Sandbox<'_>, body: &str) -> Result<(), Trouble> {
+fn in_order(sandbox: &Sandbox<'_>, body: &str) -> Result<(), RowFailure> {
     let run = sandbox.python(&program(body));
     ensure(run.out.contains("REACHED"), || format!("what is allowed does not work: {run:?}"))
 }

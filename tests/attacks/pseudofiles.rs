@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::ground::{Ground, Run, Sandbox};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[Row {
     id: "P-K18",
@@ -86,7 +86,7 @@ fn pseudofiles(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 /// The parts of `/sys` that programs need exist.
-fn useful(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+fn useful(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let script = "test -r /sys/devices/system/cpu/online && test -r /sys/class/net/lo/mtu && \
                   test -d /sys/fs/cgroup && echo there";
     let run = sandbox.sh(script);

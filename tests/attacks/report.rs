@@ -20,31 +20,31 @@ pub(crate) struct Row {
     pub(crate) control: fn(&Ground) -> Finding,
 }
 
-pub(crate) type Finding = Result<String, Trouble>;
+pub(crate) type Finding = Result<String, RowFailure>;
 
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum RowFailure {
     /// The attack succeeded, or the control failed.
     Failed(String),
     /// This host cannot show it, for this reason.
     Skipped(String),
 }
 
-impl From<String> for Trouble {
+impl From<String> for RowFailure {
     fn from(text: String) -> Self {
         Self::Failed(text)
     }
 }
 
 /// Fails the row unless `holds`.
-pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Trouble> {
-    if holds { Ok(()) } else { Err(Trouble::Failed(otherwise())) }
+pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), RowFailure> {
+    if holds { Ok(()) } else { Err(RowFailure::Failed(otherwise())) }
 }
 
 const REASON_CHARACTERS_MAX: usize = 1500;
 
 /// A check after every row, while its sandbox still exists.
-pub(crate) type Aftermath = fn(&Sandbox<'_>) -> Result<(), Trouble>;
+pub(crate) type Aftermath = fn(&Sandbox<'_>) -> Result<(), RowFailure>;
 
 pub(crate) struct Report {
     /// The beginning of its last line.
@@ -74,20 +74,20 @@ impl Report {
         let attack = guarded(|| attack(row, ground, self.aftermath));
         let shown = match &attack {
             Ok(_) => "blocked",
-            Err(Trouble::Failed(_)) => "GOT THROUGH",
-            Err(Trouble::Skipped(_)) => "skipped",
+            Err(RowFailure::Failed(_)) => "GOT THROUGH",
+            Err(RowFailure::Skipped(_)) => "skipped",
         };
         let seen = match &control {
             Ok(_) => "control live",
-            Err(Trouble::Failed(_)) => "CONTROL DEAD",
-            Err(Trouble::Skipped(_)) => "control skipped",
+            Err(RowFailure::Failed(_)) => "CONTROL DEAD",
+            Err(RowFailure::Skipped(_)) => "control skipped",
         };
         println!("{:<6} {shown}  {seen}  {}", row.id, row.what);
         for (side, finding) in [("attack", &attack), ("control", &control)] {
             match finding {
                 Ok(note) if note.is_empty() => {}
-                Ok(note) | Err(Trouble::Skipped(note)) => println!("         {side}: {note}"),
-                Err(Trouble::Failed(why)) => {
+                Ok(note) | Err(RowFailure::Skipped(note)) => println!("         {side}: {note}"),
+                Err(RowFailure::Failed(why)) => {
                     let why = shortened(why);
                     println!("         {side}: {why}");
                     self.failures.push(format!("{} {side}: {why}", row.id));
@@ -96,7 +96,7 @@ impl Report {
         }
         self.blocked += usize::from(attack.is_ok());
         self.live += usize::from(control.is_ok());
-        self.skipped += usize::from(matches!(attack, Err(Trouble::Skipped(_))));
+        self.skipped += usize::from(matches!(attack, Err(RowFailure::Skipped(_))));
     }
 
     #[track_caller]
@@ -141,6 +141,6 @@ fn guarded(work: impl FnOnce() -> Finding) -> Finding {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(Trouble::Failed(text.unwrap_or_else(|| "it panicked".to_owned())))
+        Err(RowFailure::Failed(text.unwrap_or_else(|| "it panicked".to_owned())))
     })
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::controls::run;
 use crate::ground::{Ground, Run, Sandbox};
 use crate::harness::eventually;
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     Row { id: "P-R1", what: "fork bomb", sandbox: &["--pids", "64"], attack: fork_bomb, control: forks },
@@ -280,7 +280,7 @@ const PIPES: &str = "import fcntl,os,sys,time\n\
 /// The kernel counts the pages of pipes, and the watches of epoll, for each user of the *host*. If sandboxes shared a uid
 /// there, with the kernel's default limits, 1,024 pipes in one sandbox would leave its neighbours, and their agents, with
 /// small ones.
-fn pipe_bomb(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
+fn pipe_bomb(sandbox: &Sandbox<'_>) -> Result<String, RowFailure> {
     const FULL: u64 = 65_536;
     let bound =
         |name: &str| std::fs::read_to_string(format!("/proc/sys/fs/{name}")).unwrap().trim().to_owned();
@@ -301,7 +301,7 @@ fn pipe_bomb(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
 
 /// The kernel also counts inotify instances for the user who created a user namespace. If one user created all of them,
 /// the first sandbox to take all instances would leave none to its neighbours, nor to the host's own services.
-fn watch_bomb(sandbox: &Sandbox<'_>) -> Result<u64, Trouble> {
+fn watch_bomb(sandbox: &Sandbox<'_>) -> Result<u64, RowFailure> {
     let wanted = watches_wanted().to_string();
     let exec = sandbox.start(&json!({ "argv": ["python3", "-c", WATCHES, wanted, "60"] }));
     let taken = eventually("the bomb to have taken what it gets", || {

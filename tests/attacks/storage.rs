@@ -1,7 +1,7 @@
 //! P-R13: data that a sandbox stores outside its own disk.
 
 use crate::ground::{Ground, Sandbox};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[Row {
     id: "P-R13",
@@ -69,7 +69,7 @@ print(server.getresponse().status, sent >> 20)
 ";
 
 /// The status, and how many MiB were sent before it was received.
-fn import(sandbox: &Sandbox<'_>) -> Result<(u64, u64), Trouble> {
+fn import(sandbox: &Sandbox<'_>) -> Result<(u64, u64), RowFailure> {
     let run = sandbox.run(serde_json::json!({ "argv": ["python3", "-c", IMPORT], "timeout_ms": 180_000 }));
     let mut words = run.out.split_whitespace().map(str::parse::<u64>);
     match (words.next(), words.next()) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::ground::{Ground, Sandbox};
 use crate::harness::eventually;
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 use crate::ssh_client::{SshClient, text};
 
 /// Limits that a test reaches soon.
@@ -304,7 +304,7 @@ fn above(sandbox: &Sandbox<'_>) -> Finding {
 
 /// The same server, outside of any sandbox.
 fn above_unguarded(ground: &Ground) -> Finding {
-    let guest = std::env::var("BURROW_TEST_GUEST").map_err(|_| Trouble::Failed("no guest".to_owned()))?;
+    let guest = std::env::var("BURROW_TEST_GUEST").map_err(|_| RowFailure::Failed("no guest".to_owned()))?;
     let folder = batch(ground, &hosts_file(ground));
     let _ = fs::remove_file("/tmp/link");
     let server = folder.join("server");

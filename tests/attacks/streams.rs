@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::controls::run;
 use crate::ground::{Ground, Sandbox};
 use crate::harness::{burrow, eventually};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
@@ -179,7 +179,7 @@ fn terminals(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 /// Opens as many as the agent allows, and resizes one of them repeatedly. Returns how many it opened.
-pub(crate) fn agent_terminals(sandbox: &Sandbox<'_>, resizes: u32) -> Result<usize, Trouble> {
+pub(crate) fn agent_terminals(sandbox: &Sandbox<'_>, resizes: u32) -> Result<usize, RowFailure> {
     let mut wire = sandbox.ground.wire();
     let target = format!("/v1/sandboxes/{}/execs", sandbox.id);
     let body = json!({ "argv": ["sleep", "120"], "terminal": { "columns": 80, "rows": 24 } }).to_string();
@@ -296,7 +296,7 @@ fn escapes(sandbox: &Sandbox<'_>) -> Finding {
 const TITLE: &str = "printf '\\033]0;owned\\007out\\n'; printf '\\033]0;owned\\007err\\n' >&2";
 
 /// Commands that run a program and show its output.
-fn escapes_of_programs(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+fn escapes_of_programs(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let (ground, id) = (sandbox.ground, sandbox.id.as_str());
     let skill =
         json!({ "name": "title", "description": "d", "steps": [{ "kind": "command", "run": TITLE }] });

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::ground::{Ground, Sandbox};
 use crate::harness::{Daemon, eventually};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 use crate::ssh_client::{SshClient, text};
 use crate::wire::{Answer, plain};
 
@@ -90,7 +90,7 @@ fn widening(id: &str) -> Vec<(&'static str, String, Value)> {
 }
 
 /// A sandbox without a lifetime has none to extend.
-fn ends_in_an_hour(daemon: &Daemon, id: &str) -> Result<(), Trouble> {
+fn ends_in_an_hour(daemon: &Daemon, id: &str) -> Result<(), RowFailure> {
     let target = format!("/sandboxes/{id}/timeout");
     let answer = ask(daemon, &daemon.key(), "POST", &target, Some(&json!({ "timeout": 3600 })));
     ensure(answer.status == 204, || format!("{} {}", answer.status, answer.text()))
@@ -179,10 +179,10 @@ fn events(ground: &Ground, action: &str, sandbox: Option<&str>) -> usize {
 }
 
 /// A request, and the action of the event that it causes.
-type Act<'a> = (&'static str, Box<dyn Fn(&Sandbox<'_>) -> u16 + 'a>);
+type AuditedRequest<'a> = (&'static str, Box<dyn Fn(&Sandbox<'_>) -> u16 + 'a>);
 
 /// Requests whose changes are not visible in the API, or that have no route.
-fn acts<'a>(exec: &'a str, link: &'a str) -> Vec<Act<'a>> {
+fn acts<'a>(exec: &'a str, link: &'a str) -> Vec<AuditedRequest<'a>> {
     let url = |sandbox: &Sandbox<'_>| sandbox.ground.daemon.url();
     vec![
         ("backup.read", Box::new(|sandbox| sandbox.ground.wire().begin("GET", b"/v1/backup").unwrap())),
@@ -327,7 +327,7 @@ fn log_by_key(ground: &Ground) -> Finding {
 // --- P-S4
 
 /// Another API key adds the public key of an SSH client that is known already. Returns the login that would take it over.
-fn claim(ground: &Ground, client: &SshClient, key: &str) -> Result<String, Trouble> {
+fn claim(ground: &Ground, client: &SshClient, key: &str) -> Result<String, RowFailure> {
     let mut add = ground.daemon.command(&["ssh-key", "add", client.public_key().to_str().unwrap()]);
     let refused = add.env("BURROW_API_KEY", key).output().unwrap();
     let said = text(&refused.stderr);
@@ -417,7 +417,7 @@ fn signed(token: &str, path: &str, sandbox: Option<&str>) -> String {
 }
 
 /// A server on port 8000 of a sandbox.
-fn serve_port(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+fn serve_port(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     sandbox.start(&json!({ "argv": ["python3", "-m", "http.server", "8000", "--directory", "/tmp"] }));
     let up = sandbox.run(json!({ "argv": ["bash", "-c", LISTENS] }));
     ensure(up.ok(), || format!("nothing listens on port 8000: {up:?}"))
@@ -440,7 +440,7 @@ fn by_tokens(ground: &Ground, id: &str, envd: &str, traffic: &str) -> [u16; 4] {
     ]
 }
 
-fn opened(ground: &Ground, sandbox: &Sandbox<'_>) -> Result<(String, String), Trouble> {
+fn opened(ground: &Ground, sandbox: &Sandbox<'_>) -> Result<(String, String), RowFailure> {
     serve_port(sandbox)?;
     sandbox.put("/tmp/x", b"x");
     let (envd, traffic) = tokens(ground, &sandbox.id);
@@ -464,7 +464,7 @@ fn by_volume_token(ground: &Ground, id: &str, token: &str) -> u16 {
 }
 
 /// Revokes the tokens of a new volume.
-fn volume_after_revoking(ground: &Ground) -> Result<(), Trouble> {
+fn volume_after_revoking(ground: &Ground) -> Result<(), RowFailure> {
     let (id, token) = volume_token(ground, "revoked");
     let before = by_volume_token(ground, &id, &token);
     ensure(before == 200, || format!("the volume's files before: {before}"))?;

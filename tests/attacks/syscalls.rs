@@ -8,7 +8,7 @@ use burrow_runtime::container::seccomp::{
 };
 
 use crate::ground::{Ground, Run, Sandbox};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
@@ -60,13 +60,13 @@ const ENOSYS: &str = "38";
 const PERMITTED: [&str; 2] = ["getpid", "ptrace"];
 
 /// By name: the result by each entry point.
-pub(crate) struct Named {
+pub(crate) struct CallResults {
     pub(crate) native: String,
     pub(crate) x32: String,
     pub(crate) int80: String,
 }
 
-pub(crate) fn named(run: &Run) -> Result<BTreeMap<String, Named>, Trouble> {
+pub(crate) fn named(run: &Run) -> Result<BTreeMap<String, CallResults>, RowFailure> {
     let mut calls = BTreeMap::new();
     let mut lines = run.out.lines();
     while let Some(line) = lines.next() {
@@ -74,26 +74,26 @@ pub(crate) fn named(run: &Run) -> Result<BTreeMap<String, Named>, Trouble> {
         let name = name.ok_or_else(|| format!("the probe said `{line}`: {run:?}"))?;
         let mut answer =
             || lines.next().and_then(|line| line.rsplit(' ').next()).unwrap_or_default().to_owned();
-        calls.insert(name.to_owned(), Named { native: answer(), x32: answer(), int80: answer() });
+        calls.insert(name.to_owned(), CallResults { native: answer(), x32: answer(), int80: answer() });
     }
     ensure(calls.len() > 15, || format!("{run:?}"))?;
     Ok(calls)
 }
 
-pub(crate) fn only_here() -> Result<(), Trouble> {
+pub(crate) fn only_here() -> Result<(), RowFailure> {
     if cfg!(target_arch = "x86_64") {
         return Ok(());
     }
-    Err(Trouble::Skipped("the probe knows the numbers of x86_64 only".to_owned()))
+    Err(RowFailure::Skipped("the probe knows the numbers of x86_64 only".to_owned()))
 }
 
-fn named_inside(sandbox: &Sandbox<'_>) -> Result<BTreeMap<String, Named>, Trouble> {
+fn named_inside(sandbox: &Sandbox<'_>) -> Result<BTreeMap<String, CallResults>, RowFailure> {
     only_here()?;
     sandbox.compile("syscalls", PROBE);
     named(&sandbox.sh("/syscalls named"))
 }
 
-fn named_outside(ground: &Ground) -> Result<BTreeMap<String, Named>, Trouble> {
+fn named_outside(ground: &Ground) -> Result<BTreeMap<String, CallResults>, RowFailure> {
     only_here()?;
     ground.compile_unguarded("syscalls", PROBE);
     named(&ground.unguarded("/syscalls named"))
@@ -137,12 +137,12 @@ fn named_foreign(sandbox: &Sandbox<'_>) -> Finding {
 
 fn foreign_unguarded(ground: &Ground) -> Finding {
     let calls = named_outside(ground)?;
-    let count = |way: fn(&Named) -> &String| {
+    let count = |way: fn(&CallResults) -> &String| {
         calls.values().filter(|call| !is_refused(way(call)) && way(call) != "died").count()
     };
     let (x32, int80) = (count(|call| &call.x32), count(|call| &call.int80));
     if int80 + x32 == 0 {
-        return Err(Trouble::Skipped("this kernel has neither ABI".to_owned()));
+        return Err(RowFailure::Skipped("this kernel has neither ABI".to_owned()));
     }
     ensure(calls["getpid"].int80 == "ok" || x32 > 0, || "getpid fails by both".to_owned())?;
     let of_x32 = if x32 == 0 { "; it has no x32 (ENOSYS instead of EPERM)" } else { "" };
@@ -257,7 +257,7 @@ fn tried_cases() -> (Vec<ArgumentCase>, String) {
 }
 
 /// One answer for each case, in their order.
-fn answers_to(cases: &[ArgumentCase], run: &Run) -> Result<Vec<String>, Trouble> {
+fn answers_to(cases: &[ArgumentCase], run: &Run) -> Result<Vec<String>, RowFailure> {
     let answers: Vec<String> =
         run.lines_of("native").filter_map(|line| line.split_once(' ')).map(|(_, a)| a.to_owned()).collect();
     ensure(answers.len() == cases.len(), || {

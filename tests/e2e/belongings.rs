@@ -26,13 +26,13 @@ pub(crate) struct Belongings {
 
 /// What must still exist. Files, packages, variables and the policy must always exist.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedBelongings {
     /// Processes and all their resources, including the output of execs.
     pub(crate) processes: bool,
     pub(crate) published: bool,
 }
 
-pub(crate) const ALL: Expected = Expected { processes: true, published: true };
+pub(crate) const ALL: ExpectedBelongings = ExpectedBelongings { processes: true, published: true };
 
 /// Creates a sandbox with everything.
 pub(crate) fn give(daemon: &Daemon, sandbox: &str) -> Belongings {
@@ -54,7 +54,7 @@ pub(crate) fn give(daemon: &Daemon, sandbox: &str) -> Belongings {
 impl Belongings {
     /// Checks everything, in the same sandbox or in another one that was made from it.
     #[track_caller]
-    pub(crate) fn check(&self, daemon: &Daemon, sandbox: &str, expected: Expected, context: &str) {
+    pub(crate) fn check(&self, daemon: &Daemon, sandbox: &str, expected: ExpectedBelongings, context: &str) {
         assert_eq!(daemon.sh(sandbox, "cat /root/kept"), "kept", "files, {context}");
         assert_eq!(daemon.sh(sandbox, "belonging"), "packaged", "packages, {context}");
         assert!(daemon.holds(sandbox, "dpkg -s belonging | grep -q 'ok installed'"), "packages, {context}");

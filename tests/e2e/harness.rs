@@ -53,15 +53,15 @@ pub(crate) struct Daemon {
 }
 
 /// What `scripts/test.sh` prepares.
-struct Prepared {
+struct TestSetup {
     pool: PathBuf,
     guest: PathBuf,
     criu: Option<PathBuf>,
 }
 
-fn prepared() -> Prepared {
+fn prepared() -> TestSetup {
     let criu = std::env::var_os("BURROW_CRIU").map(PathBuf::from);
-    Prepared { pool: named_by("BURROW_TEST_POOL"), guest: named_by("BURROW_TEST_GUEST"), criu }
+    TestSetup { pool: named_by("BURROW_TEST_POOL"), guest: named_by("BURROW_TEST_GUEST"), criu }
 }
 
 fn named_by(variable: &str) -> PathBuf {
@@ -191,7 +191,7 @@ impl Daemon {
         daemon
     }
 
-    fn configuration(&self, prepared: &Prepared) -> String {
+    fn configuration(&self, prepared: &TestSetup) -> String {
         let at = |name: &str| self.folder.path().join(name).display().to_string();
         let criu =
             prepared.criu.as_ref().map_or(String::new(), |path| format!("criu = {:?}\n", path.display()));

@@ -30,7 +30,7 @@ pub(crate) struct Answer {
 
 /// An answer whose body has not been read yet.
 #[derive(Debug)]
-pub(crate) struct Streamed {
+pub(crate) struct StreamedAnswer {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
     body: BufReader<Body>,
@@ -111,7 +111,7 @@ impl Call {
 
     /// Sends the request and reads only the head of the answer.
     #[track_caller]
-    pub(crate) fn open(mut self) -> Streamed {
+    pub(crate) fn open(mut self) -> StreamedAnswer {
         let body = std::mem::take(&mut self.body);
         let length = body.len() as u64;
         let mut stream = self.begin(length);
@@ -155,7 +155,7 @@ impl Call {
 
     /// Reads the head of the answer on a connection from [`Call::begin`].
     #[track_caller]
-    pub(crate) fn answer(stream: TcpStream) -> Streamed {
+    pub(crate) fn answer(stream: TcpStream) -> StreamedAnswer {
         let mut source = BufReader::new(stream);
         let mut line = String::new();
         source.read_line(&mut line).unwrap();
@@ -176,7 +176,7 @@ impl Call {
             (_, None) if status == 204 => Kind::Sized(0),
             (_, None) => Kind::ToTheEnd,
         };
-        Streamed { status, headers, body: BufReader::new(Body { source, kind }) }
+        StreamedAnswer { status, headers, body: BufReader::new(Body { source, kind }) }
     }
 }
 
@@ -214,9 +214,9 @@ impl Answer {
     }
 }
 
-// === impl Streamed ===
+// === impl StreamedAnswer ===
 
-impl Streamed {
+impl StreamedAnswer {
     pub(crate) fn header(&self, wanted: &str) -> Option<&str> {
         self.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
     }
@@ -230,7 +230,7 @@ impl Streamed {
     }
 }
 
-impl Read for Streamed {
+impl Read for StreamedAnswer {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.body.read(buffer)
     }

@@ -122,7 +122,7 @@ pub(crate) struct Decoy {
 
 /// How a decoy handles a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behaviour {
+enum DecoyBehaviour {
     /// Sends one line at once, then echoes.
     Greets,
     /// Reads the head of a request and answers it.
@@ -135,16 +135,16 @@ const HEARD_BYTES_MAX: usize = 64 << 10;
 impl Decoy {
     /// Answers every connection with one line, then echoes.
     pub(crate) fn open(address: &str, port: u16) -> Self {
-        Self::with(address, port, Behaviour::Greets)
+        Self::with(address, port, DecoyBehaviour::Greets)
     }
 
     /// Answers every request with `ready`.
     #[allow(dead_code, reason = "the attack suite shares this file and uses it")]
     pub(crate) fn web(address: &str, port: u16) -> Self {
-        Self::with(address, port, Behaviour::Web)
+        Self::with(address, port, DecoyBehaviour::Web)
     }
 
-    fn with(address: &str, port: u16, manners: Behaviour) -> Self {
+    fn with(address: &str, port: u16, manners: DecoyBehaviour) -> Self {
         let address: SocketAddr = (address.parse::<IpAddr>().unwrap(), port).into();
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
@@ -182,9 +182,9 @@ impl Decoy {
     }
 }
 
-fn receive(mut stream: std::net::TcpStream, manners: Behaviour, heard: &Mutex<Vec<Vec<u8>>>) {
+fn receive(mut stream: std::net::TcpStream, manners: DecoyBehaviour, heard: &Mutex<Vec<Vec<u8>>>) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(120)));
-    if manners == Behaviour::Greets && stream.write_all(b"ready\n").is_err() {
+    if manners == DecoyBehaviour::Greets && stream.write_all(b"ready\n").is_err() {
         return;
     }
     let place = {
@@ -201,13 +201,13 @@ fn receive(mut stream: std::net::TcpStream, manners: Behaviour, heard: &Mutex<Ve
             said.windows(4).any(|bytes| bytes == b"\r\n\r\n")
         };
         let answer: &[u8] = match manners {
-            Behaviour::Greets => &buffer[..count],
-            Behaviour::Web if whole => {
+            DecoyBehaviour::Greets => &buffer[..count],
+            DecoyBehaviour::Web if whole => {
                 b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nready\n"
             }
-            Behaviour::Web => b"",
+            DecoyBehaviour::Web => b"",
         };
-        if stream.write_all(answer).is_err() || (manners == Behaviour::Web && whole) {
+        if stream.write_all(answer).is_err() || (manners == DecoyBehaviour::Web && whole) {
             return;
         }
     }

@@ -394,12 +394,12 @@ fn a_request_to_a_closed_port_lists_the_open_ones() {
 }
 
 /// A `burrow port-forward` that runs, and the addresses it listens on.
-struct Forwarding {
+struct RunningForward {
     child: std::process::Child,
     addresses: Vec<String>,
 }
 
-impl Forwarding {
+impl RunningForward {
     fn start(site: &Site, ports: &[&str]) -> Self {
         let mut command = site.daemon.command(&[&["port-forward", "web"][..], ports].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -443,7 +443,7 @@ while True:
 ";
     site.daemon.ok(&["service", "add", "web", "raw", "--", "python3", "-c", program]);
     eventually("it to listen", || site.daemon.ok(&["port", "ls", "web"]).contains("9000").then_some(()));
-    let forwarding = Forwarding::start(&site, &["0:9000", "0:8000", "0:8123"]);
+    let forwarding = RunningForward::start(&site, &["0:9000", "0:8000", "0:8123"]);
     for size in [0, 10, 3 << 20] {
         let mut stream = forwarding.connect(0);
         let mut hello = [0; 6];

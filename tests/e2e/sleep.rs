@@ -18,7 +18,7 @@ fn state(daemon: &Daemon, sandbox: &str) -> String {
 }
 
 /// A way to use a sandbox, and its name.
-type Touch<'a> = (&'static str, Box<dyn Fn() + 'a>);
+type SandboxUse<'a> = (&'static str, Box<dyn Fn() + 'a>);
 
 /// How often a sandbox is put to sleep in one test; `make test-all` has time for more.
 fn cycles() -> usize {
@@ -57,7 +57,7 @@ fn any_use_of_a_sleeping_sandbox_wakes_it_and_inspecting_it_does_not() {
     let exec = daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", "echo first; read line; echo $line"]);
     daemon.ok(&["exec", "alpha", "--", "sh", "-c", "echo text > /root/file"]);
     let port = format!("http://{}-{id}.localhost/", survivor::PORT);
-    let touches: [Touch<'_>; 6] = [
+    let touches: [SandboxUse<'_>; 6] = [
         ("exec", Box::new(|| drop(daemon.ok(&["exec", "alpha", "--", "true"])))),
         ("files", Box::new(|| assert_eq!(daemon.ok(&["files", "cat", "alpha", "/root/file"]), "text"))),
         ("wake", Box::new(|| drop(daemon.ok(&["wake", "alpha"])))),

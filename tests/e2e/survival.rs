@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use burrow_model::{DumpId, SandboxId, SnapshotId};
 
-use crate::belongings::{self, ALL, Expected};
+use crate::belongings::{self, ALL, ExpectedBelongings};
 use crate::harness::{Daemon, burrow, eventually, run};
 use crate::island::{self, CONFIG, Decoy, OUTSIDE, Web};
 use crate::survivor;
@@ -82,11 +82,16 @@ fn a_restore_brings_back_everything_except_network_rules_and_ports() {
     daemon.ok(&["snapshot", "restore", "then", "--in-place", "alpha", "--yes"]);
     assert!(!daemon.inspect("alpha")["network"].to_string().contains("up.example"), "a rule was revived");
     daemon.ok(&["update", "alpha", "--allow", "up.example"]);
-    all.check(&daemon, "alpha", Expected { published: false, ..ALL }, "after a second restore in place");
+    all.check(
+        &daemon,
+        "alpha",
+        ExpectedBelongings { published: false, ..ALL },
+        "after a second restore in place",
+    );
     daemon.ok(&["snapshot", "restore", "then", "--name", "beta"]);
-    all.check(&daemon, "beta", Expected { published: false, ..ALL }, "in a new sandbox");
+    all.check(&daemon, "beta", ExpectedBelongings { published: false, ..ALL }, "in a new sandbox");
     daemon.ok(&["snapshot", "restore", "then", "--name", "gamma", "--files-only"]);
-    let files = Expected { processes: false, published: false };
+    let files = ExpectedBelongings { processes: false, published: false };
     all.check(&daemon, "gamma", files, "in a new sandbox of the files only");
 }
 
@@ -96,19 +101,19 @@ fn a_fork_has_everything_but_what_is_published() {
     let all = belongings::give(&daemon, "alpha");
     daemon.ok(&["fork", "alpha", "--count", "2", "--name", "child"]);
     for child in ["child-1", "child-2"] {
-        all.check(&daemon, child, Expected { published: false, ..ALL }, child);
+        all.check(&daemon, child, ExpectedBelongings { published: false, ..ALL }, child);
     }
     all.check(&daemon, "alpha", ALL, "the parent");
     all.check_exec(&daemon, "alpha", "the parent");
     daemon.ok(&["fork", "alpha", "--name", "plain", "--files-only"]);
-    all.check(&daemon, "plain", Expected { processes: false, published: false }, "of files only");
+    all.check(&daemon, "plain", ExpectedBelongings { processes: false, published: false }, "of files only");
 }
 
 #[test]
 fn a_stop_and_a_reboot_keep_all_but_processes_and_sleepers_and_snapshots_keep_those_too() {
     let mut daemon = Daemon::start();
     let all = belongings::give(&daemon, "alpha");
-    let nothing_runs = Expected { processes: false, published: true };
+    let nothing_runs = ExpectedBelongings { processes: false, published: true };
     for name in ["sleeper", "pausing", "stopped"] {
         daemon.ok(&["fork", "alpha", "--name", name]);
     }
@@ -128,10 +133,15 @@ fn a_stop_and_a_reboot_keep_all_but_processes_and_sleepers_and_snapshots_keep_th
     daemon.ok(&["start", "alpha"]);
     all.check(&daemon, "alpha", nothing_runs, "after a reboot");
     all.check_exec_lost(&daemon, "alpha", "after a reboot");
-    all.check(&daemon, "sleeper", Expected { published: false, ..ALL }, "one that slept through a reboot");
+    all.check(
+        &daemon,
+        "sleeper",
+        ExpectedBelongings { published: false, ..ALL },
+        "one that slept through a reboot",
+    );
     daemon.ok(&["start", "pausing", "stopped"]);
     for name in ["pausing", "stopped"] {
-        all.check(&daemon, name, Expected { processes: false, published: false }, name);
+        all.check(&daemon, name, ExpectedBelongings { processes: false, published: false }, name);
     }
     daemon.ok(&["snapshot", "restore", "whole", "--in-place", "alpha", "--yes"]);
     all.check(&daemon, "alpha", ALL, "from a snapshot, after a reboot");
@@ -394,9 +404,9 @@ fn the_clocks_inside_continue_from_where_they_were_and_the_date_is_the_hosts() {
 }
 
 /// A process in a cgroup, killed when it is dropped.
-struct Stray(Child);
+struct StrayProcess(Child);
 
-impl Stray {
+impl StrayProcess {
     fn in_group(group: &Path) -> Self {
         fs::create_dir(group).unwrap();
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -409,7 +419,7 @@ impl Stray {
     }
 }
 
-impl Drop for Stray {
+impl Drop for StrayProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -448,11 +458,12 @@ fn orphaned_snapshots_dumps_and_machines_are_removed_at_the_start_and_no_others(
     }
     let (machine, worker) = (SandboxId::generate(), SandboxId::generate());
     let mut ours = [
-        Stray::in_group(&groups.join(machine.to_string())),
-        Stray::in_group(&groups.join(format!("{worker}.aside"))),
+        StrayProcess::in_group(&groups.join(machine.to_string())),
+        StrayProcess::in_group(&groups.join(format!("{worker}.aside"))),
     ];
     let foreign = ["notes", "sbx-not-an-id"];
-    let mut theirs: Vec<Stray> = foreign.iter().map(|name| Stray::in_group(&groups.join(name))).collect();
+    let mut theirs: Vec<StrayProcess> =
+        foreign.iter().map(|name| StrayProcess::in_group(&groups.join(name))).collect();
     for name in foreign {
         fs::create_dir(snapshots.join(name)).unwrap();
         fs::create_dir(dumps.join(name)).unwrap();
@@ -460,7 +471,8 @@ fn orphaned_snapshots_dumps_and_machines_are_removed_at_the_start_and_no_others(
 
     daemon.launch();
     eventually("the strays to be gone", || {
-        let gone = ours.iter_mut().all(Stray::ended) && !groups.join(format!("{worker}.aside")).exists();
+        let gone =
+            ours.iter_mut().all(StrayProcess::ended) && !groups.join(format!("{worker}.aside")).exists();
         gone.then_some(())
     });
     let with_foreign = |mut names: BTreeSet<String>| {

@@ -15,7 +15,7 @@ use burrow_audit::{Action, Durability, Event, Outcome, Store, export};
 use burrow_model::{SandboxId, TenantId};
 
 use super::{Scale, at_once};
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 
@@ -27,7 +27,7 @@ const BATCH: u64 = 1000;
 const DURABLE: Target = Target::AtLeast { limit: 5_000.0 };
 const VERIFY: Target = Target::Below { limit: 10.0 };
 
-pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let folder = tempfile::Builder::new()
         .prefix("bench-audit-")
         .tempdir_in(&prepared.state)

@@ -7,7 +7,7 @@ use burrow_api::{CodeRun, CodeRunStatus, CreateSandbox, RunCode};
 use burrow_client::Client;
 
 use super::{Scale, argv, exec};
-use crate::daemon::{Daemon, Kind, Prepared};
+use crate::daemon::{BenchSetup, Daemon, Kind};
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
@@ -20,7 +20,7 @@ const ROUNDS: u32 = 5;
 /// Prints the seconds of each run, one per line: sent to the kernel and awaited as libraries do it.
 const PEER: &str = include_str!("code.py");
 
-pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let daemon = Daemon::start(prepared, Kind::Code).await?;
     let client = daemon.client()?;
     let request = CreateSandbox { image: Some("python-interpreter".to_owned()), ..CreateSandbox::default() };

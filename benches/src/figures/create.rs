@@ -11,7 +11,7 @@ use burrow_client::Client;
 
 use super::{Scale, argv, create, exec};
 use crate::crun::{Crun, Limits};
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
@@ -31,7 +31,7 @@ struct Series {
 
 pub(super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let client = daemon.client()?;

@@ -25,9 +25,9 @@ use burrow_network::linux::LinuxNetwork;
 use burrow_network::{Attachment, Network};
 
 use super::Scale;
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
-use crate::namespace::{DIRECT, Inside, Namespace, UPSTREAM, measure_apart, resident_mib};
+use crate::namespace::{DIRECT, Namespace, NamespaceHandle, UPSTREAM, measure_apart, resident_mib};
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
@@ -46,7 +46,7 @@ const MIB: usize = 1024 * 1024;
 /// The uid of the process, which no user has.
 const UID: u32 = 64_322;
 
-pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let (burrow, scale) = (prepared.burrow.clone(), *scale);
     measure_apart(async move || measure_inside(&burrow, &scale).await).await
 }
@@ -66,7 +66,7 @@ async fn measure_inside(burrow: &Path, scale: &Scale) -> Result<Vec<Figure>, Ben
     let Attachment::Namespaces { net, .. } = &link.attachment else {
         return Err(wrong("the sandbox has no namespaces"));
     };
-    let sandbox = Inside::of(net.try_clone().map_err(BenchError::io("keep", "a namespace"))?);
+    let sandbox = NamespaceHandle::of(net.try_clone().map_err(BenchError::io("keep", "a namespace"))?);
     let supervisor = Supervisor::open(Options {
         program: vec![burrow.into(), "egress-process".into()],
         run_dir: folder.path().join("egress"),
@@ -95,9 +95,13 @@ async fn measure_inside(burrow: &Path, scale: &Scale) -> Result<Vec<Figure>, Ben
 }
 
 /// Time from connecting to the first byte of the answer.
-fn connections(direct: &Inside, sandbox: &Inside, scale: &Scale) -> Result<Figure, BenchError> {
+fn connections(
+    direct: &NamespaceHandle,
+    sandbox: &NamespaceHandle,
+    scale: &Scale,
+) -> Result<Figure, BenchError> {
     let hello = hello();
-    let one = |inside: &Inside, address: Ipv4Addr| {
+    let one = |inside: &NamespaceHandle, address: Ipv4Addr| {
         let hello = &hello;
         inside.run(move || -> io::Result<Duration> {
             let begin = Instant::now();
@@ -120,9 +124,9 @@ fn connections(direct: &Inside, sandbox: &Inside, scale: &Scale) -> Result<Figur
     Ok(figure.against("direct over veth", &plain).target(Target::Below { limit: 1.0 }))
 }
 
-fn bulk(direct: &Inside, sandbox: &Inside, scale: &Scale) -> Result<Figure, BenchError> {
+fn bulk(direct: &NamespaceHandle, sandbox: &NamespaceHandle, scale: &Scale) -> Result<Figure, BenchError> {
     let bytes = scale.file_mib * MIB;
-    let one = |inside: &Inside, address: Ipv4Addr| {
+    let one = |inside: &NamespaceHandle, address: Ipv4Addr| {
         inside.run(move || -> io::Result<Duration> {
             let mut stream = TcpStream::connect((address, BULK_PORT))?;
             let begin = Instant::now();
@@ -150,7 +154,7 @@ fn bulk(direct: &Inside, sandbox: &Inside, scale: &Scale) -> Result<Figure, Benc
     Ok(figure.against("direct over veth", &plain).target(Target::RatioAtLeast { limit: 0.8 }))
 }
 
-fn idle(sandbox: &Inside, pid: Option<u32>) -> Result<Figure, BenchError> {
+fn idle(sandbox: &NamespaceHandle, pid: Option<u32>) -> Result<Figure, BenchError> {
     let pid = pid.ok_or_else(|| wrong("there is no egress process"))?;
     let before = resident_mib(pid)?;
     let hello = hello();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Scale, argv, create, exec};
 use crate::crun::{Crun, Limits};
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
@@ -13,7 +13,7 @@ const WARM_UP: u32 = 5;
 
 pub(super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let client = daemon.client()?;

@@ -11,7 +11,7 @@ use burrow_client::{Client, UploadBody, UploadOptions};
 use tokio::net::TcpStream;
 
 use super::{Scale, at_once};
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::nginx::Nginx;
 use crate::report::{Figure, Target};
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let Some(nginx) = &prepared.nginx else {

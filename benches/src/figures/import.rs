@@ -19,7 +19,7 @@ use burrow_images::layer::{self, ApplyLimits, ApplyOptions};
 use burrow_images::{Compression, ImageError, Platform, RunConfig};
 
 use super::Scale;
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
 use crate::process::run;
 use crate::report::{Figure, Target};
@@ -43,7 +43,7 @@ struct Material {
     platform: Platform,
 }
 
-pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let (prepared, rounds) = (prepared.clone(), scale.import_rounds);
     // It uses its own threads, none of which is the async runtime's.
     let measuring = tokio::task::spawn_blocking(move || {

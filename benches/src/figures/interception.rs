@@ -31,9 +31,11 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::Scale;
 use super::upstream::{self, BULK, SMALL};
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
-use crate::namespace::{DIRECT, Inside, Namespace, UPSTREAM, leave_mounts, measure_apart, resident_mib, run};
+use crate::namespace::{
+    DIRECT, Namespace, NamespaceHandle, UPSTREAM, leave_mounts, measure_apart, resident_mib, run,
+};
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
@@ -52,12 +54,12 @@ const MIB: usize = 1024 * 1024;
 const UID: u32 = 64_323;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let (prepared, scale) = (prepared.clone(), *scale);
     measure_apart(async move || measure_inside(&prepared, &scale).await).await
 }
 
-async fn measure_inside(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+async fn measure_inside(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let folder = tempfile::tempdir_in(&prepared.state).map_err(BenchError::io("make", "a folder"))?;
     own_hosts(folder.path())?;
     let certificates = Certificates::make(folder.path())?;
@@ -83,9 +85,10 @@ async fn measure_inside(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure
 
     let policy = policy(&certificates)?;
     let (id, sandbox) = attach(&network, &supervisor, &policy).await?;
-    let inside = Way { inside: sandbox, address: UPSTREAM, port: TLS_PORT, trust: certificates.trust() };
+    let inside =
+        ClientRoute { inside: sandbox, address: UPSTREAM, port: TLS_PORT, trust: certificates.trust() };
     let outside =
-        Way { inside: direct.inside(), address: DIRECT, port: TLS_PORT, trust: certificates.trust() };
+        ClientRoute { inside: direct.inside(), address: DIRECT, port: TLS_PORT, trust: certificates.trust() };
 
     let mut figures = vec![added(&outside, &inside, scale)?];
     figures.push(rates(prepared, folder.path(), &direct, &certificates, &inside, scale)?);
@@ -108,7 +111,7 @@ async fn attach(
     network: &Arc<LinuxNetwork>,
     supervisor: &Arc<Supervisor>,
     policy: &Policy,
-) -> Result<(SandboxId, Inside), BenchError> {
+) -> Result<(SandboxId, NamespaceHandle), BenchError> {
     let id = SandboxId::generate();
     let link = network.connect(&id).await.map_err(egress_error)?;
     let Attachment::Namespaces { net, .. } = &link.attachment else {
@@ -116,7 +119,7 @@ async fn attach(
     };
     let net = net.try_clone().map_err(BenchError::io("keep", "a namespace"))?;
     supervisor.attach(&id, policy).await.map_err(egress_error)?;
-    Ok((id, Inside::of(net)))
+    Ok((id, NamespaceHandle::of(net)))
 }
 
 /// The name of the upstream, which resolves on this thread and in processes that it starts.
@@ -131,7 +134,7 @@ fn own_hosts(folder: &Path) -> Result<(), BenchError> {
 // === The figures ===
 
 /// The latency that interception adds to a request on an open connection.
-fn added(direct: &Way, injected: &Way, scale: &Scale) -> Result<Figure, BenchError> {
+fn added(direct: &ClientRoute, injected: &ClientRoute, scale: &Scale) -> Result<Figure, BenchError> {
     let (mut plain, mut through) = (direct.open()?, injected.open()?);
     for _ in 0..50 {
         plain.get(SMALL)?;
@@ -150,11 +153,11 @@ fn added(direct: &Way, injected: &Way, scale: &Scale) -> Result<Figure, BenchErr
 
 /// Requests per second, compared with mitmproxy.
 fn rates(
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     folder: &Path,
     direct: &Namespace,
     certificates: &Certificates,
-    injected: &Way,
+    injected: &ClientRoute,
     scale: &Scale,
 ) -> Result<Figure, BenchError> {
     let each = scale.egress_connections * 4;
@@ -163,7 +166,8 @@ fn rates(
     let figure = Figure::new("injected requests", ours, "1/s", note);
     let Some(mitmdump) = &prepared.mitmdump else { return Ok(figure) };
     let mitmproxy = Mitmproxy::start(mitmdump, folder, certificates)?;
-    let way = Way { inside: direct.inside(), address: DIRECT, port: MITM_PORT, trust: mitmproxy.trust()? };
+    let way =
+        ClientRoute { inside: direct.inside(), address: DIRECT, port: MITM_PORT, trust: mitmproxy.trust()? };
     let theirs = way.rate(each / 8)?;
     drop(mitmproxy);
     let mut peer = Samples::default();
@@ -171,7 +175,7 @@ fn rates(
     Ok(figure.against("mitmproxy", &peer).target(Target::RatioAtLeast { limit: 10.0 }))
 }
 
-fn bulk(direct: &Way, injected: &Way, scale: &Scale) -> Result<Figure, BenchError> {
+fn bulk(direct: &ClientRoute, injected: &ClientRoute, scale: &Scale) -> Result<Figure, BenchError> {
     let (mut plain, mut through) = (direct.open()?, injected.open()?);
     #[expect(clippy::cast_precision_loss, reason = "a number of megabytes is small")]
     let rate = |answer: &TimedAnswer| (answer.bytes / MIB) as f64 / answer.took.as_secs_f64();
@@ -189,7 +193,7 @@ async fn idle(
     network: &Arc<LinuxNetwork>,
     supervisor: &Arc<Supervisor>,
     policy: &Policy,
-    way: &Way,
+    way: &ClientRoute,
     ids: &mut Vec<SandboxId>,
 ) -> Result<Figure, BenchError> {
     let pid = supervisor.pid().ok_or_else(|| wrong("there is no egress process"))?;
@@ -198,7 +202,7 @@ async fn idle(
     for _ in 0..IDLE_SANDBOXES {
         let (id, inside) = attach(network, supervisor, policy).await?;
         ids.push(id);
-        let way = Way { inside, ..way.again() };
+        let way = ClientRoute { inside, ..way.again() };
         for _ in 0..IDLE_PER_SANDBOX {
             let mut connection = way.open()?;
             connection.get(SMALL)?;
@@ -214,8 +218,8 @@ async fn idle(
 // === Clients ===
 
 /// A client's namespace, the address it connects to, and the certificate it trusts.
-struct Way {
-    inside: Inside,
+struct ClientRoute {
+    inside: NamespaceHandle,
     address: Ipv4Addr,
     port: u16,
     trust: Arc<ClientConfig>,
@@ -231,7 +235,7 @@ struct TimedAnswer {
     bytes: usize,
 }
 
-impl Way {
+impl ClientRoute {
     fn again(&self) -> Self {
         Self {
             inside: self.inside.again(),

@@ -15,7 +15,7 @@ use burrow_client::Client;
 use serde_json::{Value, json};
 
 use super::{Scale, argv, exec};
-use crate::daemon::{Daemon, Kind, Prepared};
+use crate::daemon::{BenchSetup, Daemon, Kind};
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
@@ -27,7 +27,7 @@ const CHILDREN: u32 = 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(1);
 
-pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     if prepared.lib.is_none() {
         eprintln!("no QEMU was named by --lib: microVMs are left out");
         return Ok(Vec::new());
@@ -76,7 +76,7 @@ async fn create_and_use(client: &Client) -> Result<(String, Duration), BenchErro
 async fn lives(
     daemon: &Daemon,
     client: &Client,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     rounds: u32,
     by: &str,
 ) -> Result<Vec<Figure>, BenchError> {
@@ -215,7 +215,7 @@ async fn fork_many(daemon: &Daemon, client: &Client, parent: &str) -> Result<(f6
 }
 
 /// The latency that users of a daemon with a warm pool see.
-async fn precreated(prepared: &Prepared, rounds: u32, by: &str) -> Result<Vec<Figure>, BenchError> {
+async fn precreated(prepared: &BenchSetup, rounds: u32, by: &str) -> Result<Vec<Figure>, BenchError> {
     let daemon = Daemon::start(prepared, Kind::PrecreatedMachines).await?;
     let client = daemon.client()?;
     let mut made = Samples::default();
@@ -298,7 +298,7 @@ struct Bare {
 
 impl Bare {
     /// Started like the emulator of this sandbox, but unconfined, and with its own files.
-    fn like(daemon: &Daemon, sandbox: &str, prepared: &Prepared) -> Result<Self, BenchError> {
+    fn like(daemon: &Daemon, sandbox: &str, prepared: &BenchSetup) -> Result<Self, BenchError> {
         let pid = emulator_of(daemon, sandbox)?;
         let path = format!("/proc/{pid}/cmdline");
         let words = fs::read(&path).map_err(BenchError::io("read", &path))?;

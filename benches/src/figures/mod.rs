@@ -28,7 +28,7 @@ use burrow_api::{CreateExec, CreateSandbox, RunResult};
 use burrow_client::Client;
 use clap::ValueEnum;
 
-use crate::daemon::{Daemon, Kind, Prepared};
+use crate::daemon::{BenchSetup, Daemon, Kind};
 use crate::error::BenchError;
 use crate::report::Figure;
 
@@ -205,7 +205,11 @@ impl Group {
         }
     }
 
-    pub(crate) async fn measure(self, prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+    pub(crate) async fn measure(
+        self,
+        prepared: &BenchSetup,
+        scale: &Scale,
+    ) -> Result<Vec<Figure>, BenchError> {
         match self {
             Self::Create => {
                 with_daemon(prepared, async |daemon| create::measure(daemon, prepared, scale).await).await
@@ -251,7 +255,7 @@ impl Group {
 
 /// A separate daemon for one group; remains of it are an error.
 async fn with_daemon(
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     measure: impl AsyncFnOnce(&Daemon) -> Result<Vec<Figure>, BenchError>,
 ) -> Result<Vec<Figure>, BenchError> {
     let daemon = Daemon::start(prepared, Kind::Usual).await?;

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Scale, argv, create, exec};
-use crate::daemon::{Daemon, Kind, Prepared};
+use crate::daemon::{BenchSetup, Daemon, Kind};
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
@@ -21,7 +21,7 @@ const TARGET: Target = Target::AtMost { limit: 2_000.0 };
 /// A bound for the recovery of all sandboxes, which continues after the daemon is ready.
 const RECOVERY_MAX: Duration = Duration::from_secs(120);
 
-pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let mut daemon = Daemon::start(prepared, Kind::Usual).await?;
     let mut floor = Samples::default();
     for _ in 0..scale.restarts {

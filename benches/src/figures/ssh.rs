@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use burrow_api::AddSshKey;
 
 use super::{Scale, create};
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::process::run;
 use crate::report::{Figure, Target};
@@ -32,7 +32,7 @@ struct Server {
 
 pub(super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let Some(sshd) = prepared.sshd.clone() else {

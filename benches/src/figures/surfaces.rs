@@ -8,7 +8,7 @@ use std::process::Command;
 use serde::Deserialize;
 
 use super::Scale;
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::process::run;
 use crate::report::{Figure, Target};
@@ -40,7 +40,7 @@ struct ManyClients {
 
 pub(super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let Some(python) = prepared.clients.clone() else {

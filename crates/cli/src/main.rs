@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use burrow_daemon::Clearing;
+use burrow_daemon::ClearingAllocator;
 
 /// The global allocator must be defined in the program. `burrow serve` makes it clear freed memory.
 #[global_allocator]
-static MEMORY: Clearing = Clearing;
+static MEMORY: ClearingAllocator = ClearingAllocator;
 
 fn main() -> ExitCode {
     burrow_cli::main()

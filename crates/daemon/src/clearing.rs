@@ -4,7 +4,7 @@
 //! blocks of vectors that grew. All of them are heap blocks and all are freed, so the allocator clears them. Memory
 //! allocated by C libraries is not cleared: SQLite receives secrets only encrypted.
 //!
-//! Off until [`Clearing::begin`]: the egress process holds secrets for its lifetime and copies bulk data; commands end
+//! Off until [`ClearingAllocator::begin`]: the egress process holds secrets for its lifetime and copies bulk data; commands end
 //! at once.
 
 #![expect(unsafe_code, reason = "an allocator has no safe interface")]
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The allocator of the program.
 #[derive(Debug)]
-pub struct Clearing;
+pub struct ClearingAllocator;
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
@@ -22,7 +22,7 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 /// vectors of memory and the like; clearing them would only cost time.
 const CLEARED_MAX: usize = 4 << 20;
 
-impl Clearing {
+impl ClearingAllocator {
     /// Turns clearing on, for the lifetime of the process.
     pub(crate) fn begin() {
         BEGUN.store(true, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Clearing {
 
 // SAFETY: every call is forwarded to the system's allocator with its arguments. Beyond that, memory is written only in
 // `dealloc` and `realloc`, before it is freed: the caller does not use it any more, and no other code uses it yet.
-unsafe impl GlobalAlloc for Clearing {
+unsafe impl GlobalAlloc for ClearingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
@@ -82,9 +82,9 @@ mod tests {
     fn a_block_that_grows_or_shrinks_keeps_its_contents() {
         for begun in [false, true] {
             if begun {
-                Clearing::begin();
+                ClearingAllocator::begin();
             }
-            let clearing = Clearing;
+            let clearing = ClearingAllocator;
             let layout = |size| Layout::from_size_align(size, 8).unwrap();
             // SAFETY: every block is used within its size, and freed once with the layout it was allocated with.
             unsafe {

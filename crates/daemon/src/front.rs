@@ -17,7 +17,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use burrow_e2b::mcp::{self, MCP_PATH, MCP_PORT};
-use burrow_gateway::{self as gateway, Addressed, Form, Target};
+use burrow_gateway::{self as gateway, Form, RequestAddress, Target};
 use burrow_http::app::App;
 use burrow_http::request_target::{Addressee, CODE_PORT, ENVD_PORT, addressed, is_signed};
 use futures_util::future::{BoxFuture, Either};
@@ -27,12 +27,12 @@ use tower::ServiceExt as _;
 ///
 /// This is not a layer of the router: a layer becomes part of every route, and is cloned for every request.
 #[derive(Clone, Debug)]
-pub(crate) struct Front {
+pub(crate) struct FrontService {
     app: Arc<App>,
     behind: InnerRouters,
 }
 
-/// The routers behind a [`Front`].
+/// The routers behind a [`FrontService`].
 #[derive(Clone, Debug)]
 pub(crate) struct InnerRouters {
     pub(crate) routes: Router,
@@ -44,7 +44,7 @@ pub(crate) struct InnerRouters {
     pub(crate) mcp: Router,
 }
 
-impl Front {
+impl FrontService {
     pub(crate) fn new(app: Arc<App>, behind: InnerRouters) -> Self {
         Self { app, behind }
     }
@@ -85,7 +85,7 @@ impl Front {
     }
 }
 
-impl tower::Service<Request> for Front {
+impl tower::Service<Request> for FrontService {
     type Response = Response;
     type Error = Infallible;
     type Future = Either<RouteFuture<Infallible>, BoxFuture<'static, Result<Response, Infallible>>>;
@@ -107,24 +107,24 @@ impl tower::Service<Request> for Front {
         }
         let authority = gateway::authority(request.uri(), request.headers());
         match gateway::addressed(authority, request.uri().path(), self.app.config.gateway.domain()) {
-            Addressed::Api if is_signed(&request) => self.call_envd(request, None),
-            Addressed::Api => Either::Left(self.behind.routes.call(request)),
-            Addressed::Port(Target { sandbox, port: ENVD_PORT, form: Form::Host }) => {
+            RequestAddress::Api if is_signed(&request) => self.call_envd(request, None),
+            RequestAddress::Api => Either::Left(self.behind.routes.call(request)),
+            RequestAddress::Port(Target { sandbox, port: ENVD_PORT, form: Form::Host }) => {
                 self.call_envd(request, Some(sandbox))
             }
-            Addressed::Port(Target { sandbox, port: CODE_PORT, form: Form::Host }) => {
+            RequestAddress::Port(Target { sandbox, port: CODE_PORT, form: Form::Host }) => {
                 self.call_interpreter(request, sandbox)
             }
-            Addressed::Port(target @ Target { port: MCP_PORT, form: Form::Host, .. })
+            RequestAddress::Port(target @ Target { port: MCP_PORT, form: Form::Host, .. })
                 if request.uri().path() == MCP_PATH =>
             {
                 self.call_mcp(request, target)
             }
-            Addressed::Malformed(reason) => {
+            RequestAddress::Malformed(reason) => {
                 let refusal = gateway::malformed(reason, &request);
                 Either::Right(Box::pin(std::future::ready(Ok(refusal))))
             }
-            Addressed::Port(target) => self.call_port(request, target),
+            RequestAddress::Port(target) => self.call_port(request, target),
         }
     }
 }

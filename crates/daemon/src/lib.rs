@@ -28,7 +28,7 @@ mod wiring;
 pub use burrow_config::{Config, ConfigError, PATH_VARIABLE};
 pub use burrow_http::memory::MemorySetupError;
 pub use burrow_rest::openapi;
-pub use clearing::Clearing;
+pub use clearing::ClearingAllocator;
 pub use epoch::EpochError;
 pub use error::ServeError;
 pub use restore::{BackupRestoreReport, RestoreError, restore};

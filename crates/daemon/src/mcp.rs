@@ -28,7 +28,7 @@ use http::request::Parts;
 use serde::Deserialize;
 
 use burrow_e2b::mcp::{self, MCP_PATH};
-use burrow_gateway::e2b::reach::{self, Call};
+use burrow_gateway::e2b::reach::{self, CallEffect};
 use burrow_gateway::{authority, is_local};
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
@@ -36,7 +36,7 @@ use burrow_http::auth::Reader;
 use burrow_http::error::ApiError;
 use burrow_http::request_target::Addressee;
 use burrow_http::routes::{Routes, post};
-use burrow_http::within::Recognised;
+use burrow_http::within::RecognisedClient;
 use burrow_http::{auth, within};
 
 /// The header that names the sandbox, as an alternative to the address.
@@ -101,14 +101,14 @@ async fn serve_sandbox(State(state): State<McpState>, request: Request) -> Resul
     if let Some(trace) = parts.extensions.get::<Trace>() {
         trace.asked_inside(&tenant, &sandbox, true);
     }
-    if !reach::is_reached(&state.app, &tenant, &sandbox, Call::Use).await {
+    if !reach::is_reached(&state.app, &tenant, &sandbox, CallEffect::Use).await {
         return Ok(reach::gone(sandbox.as_str()));
     }
     let wanted = SandboxSelection { sandbox: Some(sandbox.to_string()), image: None };
     // Addresses of other ports of the sandbox are siblings of this address, not below it.
     let host = authority(&parts.uri, &parts.headers).unwrap_or("localhost");
     let host = host.split_once('.').map_or(host, |(_, domain)| domain);
-    let recognised = Recognised::Sandbox { tenant, sandbox, by: "mcp".into() };
+    let recognised = RecognisedClient::Sandbox { tenant, sandbox, by: "mcp".into() };
     let client = state.client_as(host, None, Some(recognised))?;
     state.answer(client, wanted, Request::from_parts(parts, body)).await
 }
@@ -130,7 +130,7 @@ impl McpState {
         &self,
         host: &str,
         key: Option<ApiKey>,
-        recognised: Option<Recognised>,
+        recognised: Option<RecognisedClient>,
     ) -> Result<Client, ApiError> {
         let options = ClientOptions { url: format!("http://{host}"), key, ca_file: None };
         within::client(self.app.clone(), self.api.clone(), options, recognised)

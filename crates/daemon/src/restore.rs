@@ -136,7 +136,7 @@ struct BackupCatalog {
 }
 
 /// A disk whose pieces are being read.
-struct Incoming {
+struct IncomingDisk {
     name: String,
     pieces: mpsc::Sender<io::Result<Vec<u8>>>,
     work: tokio::task::JoinHandle<Result<(), burrow_disks::DiskError>>,
@@ -146,7 +146,7 @@ impl Restoration<'_> {
     fn run(&self, archive: impl Read) -> Result<BackupRestoreReport, RestoreError> {
         let mut archive = tar::Archive::new(archive);
         let mut known: Option<BackupCatalog> = None;
-        let mut incoming: Option<Incoming> = None;
+        let mut incoming: Option<IncomingDisk> = None;
         let mut current = String::new();
         let mut restored = BackupRestoreReport::default();
         let mut snapshots = BTreeSet::new();
@@ -264,7 +264,7 @@ impl Restoration<'_> {
         known: &BackupCatalog,
         name: &str,
         restored: &mut BackupRestoreReport,
-    ) -> Result<Option<Incoming>, RestoreError> {
+    ) -> Result<Option<IncomingDisk>, RestoreError> {
         let (disk, disk_bytes) = if let Ok(id) = name.parse::<ImageId>() {
             restored.images += 1;
             (DiskId::Image(id), 0)
@@ -292,11 +292,11 @@ impl Restoration<'_> {
         let (pieces, chunks) = mpsc::channel(PIECES_MAX);
         let disks = self.disks.clone();
         let work = self.runtime.spawn(async move { disks.receive(disk, disk_bytes, chunks).await });
-        Ok(Some(Incoming { name: name.to_owned(), pieces, work }))
+        Ok(Some(IncomingDisk { name: name.to_owned(), pieces, work }))
     }
 
-    fn finish(&self, incoming: Option<Incoming>) -> Result<(), RestoreError> {
-        let Some(Incoming { name, pieces, work }) = incoming else { return Ok(()) };
+    fn finish(&self, incoming: Option<IncomingDisk>) -> Result<(), RestoreError> {
+        let Some(IncomingDisk { name, pieces, work }) = incoming else { return Ok(()) };
         drop(pieces);
         let done =
             self.runtime.block_on(work).unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
@@ -304,7 +304,7 @@ impl Restoration<'_> {
     }
 }
 
-fn feed(incoming: &Incoming, entry: &mut impl Read) -> Result<(), RestoreError> {
+fn feed(incoming: &IncomingDisk, entry: &mut impl Read) -> Result<(), RestoreError> {
     let mut piece = Vec::new();
     let read = entry.take(PIECE_BYTES_MAX).read_to_end(&mut piece);
     read.map_err(|source| RestoreError::Archive { source })?;

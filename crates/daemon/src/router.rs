@@ -7,11 +7,11 @@ use burrow_http::app::App;
 use burrow_http::middleware::{method_not_allowed, no_such_route, with_middleware};
 use burrow_http::routes::Routes;
 
-use crate::front::{Front, InnerRouters};
+use crate::front::{FrontService, InnerRouters};
 use crate::mcp;
 
 /// All routes of the daemon.
-pub(crate) fn router(app: Arc<App>) -> Front {
+pub(crate) fn router(app: Arc<App>) -> FrontService {
     let api = api(&app);
     let models = with_middleware(mcp::router(app.clone(), api.clone()), &app);
     let of_sandbox = with_middleware(mcp::sandbox_router(app.clone(), api.clone()), &app);
@@ -20,7 +20,7 @@ pub(crate) fn router(app: Arc<App>) -> Front {
     let envd = with_middleware(burrow_e2b::envd::router().layer(for_gone()), &app);
     let interpreter = with_middleware(burrow_e2b::interpreter::router().layer(for_gone()), &app);
     // Before all routes: on the host name of a sandbox, every path belongs to the sandbox.
-    Front::new(app, InnerRouters { routes: api.merge(models), envd, interpreter, mcp: of_sandbox })
+    FrontService::new(app, InnerRouters { routes: api.merge(models), envd, interpreter, mcp: of_sandbox })
 }
 
 /// The routes for scripts, with their middleware.

@@ -23,7 +23,7 @@ use crate::error::ServeError;
 use crate::server::listen;
 use burrow_config::SshConfig;
 use burrow_http::app::App;
-use burrow_http::within::{self, Recognised};
+use burrow_http::within::{self, RecognisedClient};
 use burrow_rest::ssh_link::Link;
 
 /// The host key's file, in the state directory.
@@ -143,7 +143,7 @@ impl Authenticator for DaemonAuthenticator {
         self.app.engine.catalog().note_ssh_login(fingerprint, self.app.engine.now_ms());
         self.record(&key, &by, name, peer).await;
         tracing::info!(key = %key.id, by, %peer, "SSH login");
-        let recognised = Recognised::Key { key: key.id, by: by.into() };
+        let recognised = RecognisedClient::Key { key: key.id, by: by.into() };
         let options = ClientOptions { url: "http://localhost".to_owned(), key: None, ca_file: None };
         let client = within::client(self.app.clone(), self.api.clone(), options, Some(recognised));
         Some(Entry { client: client.expect("the address is an address"), key: row.id.to_string() })

@@ -36,11 +36,11 @@ use crate::server::{Server, Tls, listen};
 use crate::telemetry::LogLevel;
 use crate::{admin_key, egress, epoch, guest_binary, periodic, router, runtimes, telemetry, vault};
 use burrow_config::{Config, Pool};
-use burrow_http::activity::Patience;
+use burrow_http::activity::ConnectionTimeouts;
 use burrow_http::app::App;
 use burrow_http::audit::Audit;
 use burrow_http::exec_trace::ExecRecords;
-use burrow_http::memory::Keeper;
+use burrow_http::memory::MemoryDependencies;
 use burrow_http::metrics::Metrics;
 
 /// Time limits of the shutdown. `burrow down` waits for a minute.
@@ -88,7 +88,7 @@ impl TimeSource for HostTimes {
 
 /// Runs the daemon until it is stopped.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
-    crate::Clearing::begin();
+    crate::ClearingAllocator::begin();
     let config = Config::load(options.config.as_deref())?;
     let level = telemetry::start(&config.log);
     let _instance = Instance::claim(&config)?;
@@ -120,7 +120,7 @@ async fn serve(
     accept_rollback: bool,
 ) -> Result<(), ServeError> {
     let tls = config.tls.as_ref().map(Tls::open).transpose()?;
-    let keeper = Keeper::open(&config)?;
+    let keeper = MemoryDependencies::open(&config)?;
     let records = open_records(&config).await?;
     let listeners = OwnListeners::new();
     let (seams, egress, epochs) = open_seams(&config, accept_rollback).await?;
@@ -156,7 +156,7 @@ async fn serve(
     periodic::audit_feed::spawn(&app);
     open_listeners(&listeners, &app);
     resume_races(&app).await;
-    let running = Running {
+    let running = RunningInterfaces {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),
         connections: TaskTracker::new(),
@@ -167,7 +167,7 @@ async fn serve(
         tls: tls.as_ref().map(Tls::acceptor),
         router: router::router(app.clone()),
         connections_max: app.config.bounds.connections,
-        patience: Patience::USUAL,
+        patience: ConnectionTimeouts::USUAL,
         stop: running.stop.clone(),
         kill: running.kill.clone(),
         connections: running.connections.clone(),
@@ -261,14 +261,14 @@ pub(crate) struct DrainTime {
 }
 
 /// Everything that must stop before the engine does.
-pub(crate) struct Running {
+pub(crate) struct RunningInterfaces {
     pub(crate) stop: CancellationToken,
     pub(crate) kill: CancellationToken,
     pub(crate) connections: TaskTracker,
     pub(crate) app: Arc<App>,
 }
 
-impl Running {
+impl RunningInterfaces {
     pub(crate) async fn drain(self, accepting: tokio::task::JoinHandle<()>, time: DrainTime) {
         let ending = Instant::now() + time.operations;
         tracing::info!("shutting down");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::body::Extracted;
+use super::body::E2bExtractor;
 use super::error::Refusal;
 use burrow_http::app::App;
 use burrow_http::auth::Reader;
@@ -16,17 +16,17 @@ pub(super) fn routes() -> Routes<Arc<App>> {
         .route("/teams/{*rest}", any(teams))
 }
 
-async fn secrets(_: Extracted<Reader>) -> Refusal {
+async fn secrets(_: E2bExtractor<Reader>) -> Refusal {
     Refusal::absent(
         "secrets are managed with Burrow's own API (`burrow secret set`, `/v1/secrets`), which limits where each may be sent",
     )
 }
 
-async fn teams(_: Extracted<Reader>) -> Refusal {
+async fn teams(_: E2bExtractor<Reader>) -> Refusal {
     Refusal::absent("Burrow has no teams; manage keys and their scopes with `burrow key`")
 }
 
-pub(super) async fn builds(_: Extracted<Reader>) -> Refusal {
+pub(super) async fn builds(_: E2bExtractor<Reader>) -> Refusal {
     Refusal::absent(
         "this call is not supported by Burrow's version of the builds API; `burrow image build`, `pull` and `commit` create \
          images, which can be used as templates by their names",

@@ -17,9 +17,9 @@ use burrow_http::input::{JsonBody, parse};
 
 /// One of our own extractors.
 #[derive(Debug)]
-pub(super) struct Extracted<T>(pub(super) T);
+pub(super) struct E2bExtractor<T>(pub(super) T);
 
-impl<T> FromRequestParts<Arc<App>> for Extracted<T>
+impl<T> FromRequestParts<Arc<App>> for E2bExtractor<T>
 where
     T: FromRequestParts<Arc<App>, Rejection = ApiError>,
 {
@@ -57,9 +57,9 @@ impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for JsonInput<T> {
 /// Unknown fields. They are ignored if their value is empty.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(transparent)]
-pub(super) struct Unknown(BTreeMap<String, Value>);
+pub(super) struct UnknownFields(BTreeMap<String, Value>);
 
-impl Unknown {
+impl UnknownFields {
     /// Rejects a request with a field that this daemon does not support.
     pub(super) fn refuse(&self) -> Result<(), Refusal> {
         match self.0.iter().find(|(_, value)| asks(value)) {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_rejected_unless_they_are_empty() {
-        let fields = |json: &str| serde_json::from_str::<Unknown>(json).unwrap();
+        let fields = |json: &str| serde_json::from_str::<UnknownFields>(json).unwrap();
         for harmless in ["{}", r#"{"x": null, "y": false, "z": [], "a": {}, "b": ""}"#] {
             assert!(fields(harmless).refuse().is_ok(), "{harmless}");
         }

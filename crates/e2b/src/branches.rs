@@ -15,7 +15,7 @@ use ring::digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{Extracted, JsonInput, Unknown};
+use super::body::{E2bExtractor, JsonInput, UnknownFields};
 use super::error::Refusal;
 use super::list::paged;
 use super::sandbox_path::Path;
@@ -25,7 +25,7 @@ use burrow_http::app::App;
 use burrow_http::auth::{Executor, Reader, UnboundExecutor};
 use burrow_http::convert;
 use burrow_http::input::{Segments, pairs};
-use burrow_http::metrics::Move;
+use burrow_http::metrics::ProcessOperation;
 
 const TIMEOUT_SECONDS: u64 = 300;
 
@@ -38,15 +38,15 @@ pub(super) struct Fork {
     timeout: Option<u64>,
     count: Option<usize>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 /// One item for each child: the child, or an error.
 pub(super) async fn fork(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<UnboundExecutor>,
+    E2bExtractor(caller): E2bExtractor<UnboundExecutor>,
     host: Host,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<Fork>,
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
@@ -62,7 +62,7 @@ pub(super) async fn fork(
     };
     let (began, engine, tenant) = (Instant::now(), app.engine.clone(), caller.tenant().clone());
     let forked = app.carry_out(async move { Ok(engine.fork(&tenant, &sandbox, options).await?) }).await?;
-    app.metrics.moved(Move::Fork, began.elapsed());
+    app.metrics.moved(ProcessOperation::Fork, began.elapsed());
     let mut results = Vec::with_capacity(forked.children.len());
     for child in forked.children {
         results.push(match child {
@@ -81,13 +81,13 @@ pub(super) struct NewSnapshot {
     name: Option<String>,
     memory: Option<bool>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 pub(super) async fn snapshot(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<NewSnapshot>,
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
@@ -108,7 +108,7 @@ pub(super) async fn snapshot(
     let sandbox = path.resolve(&app, &caller).await?;
     let (began, engine, tenant) = (Instant::now(), app.engine.clone(), caller.tenant().clone());
     let taken = app.carry_out(async move { Ok(engine.snapshot(&tenant, &sandbox, options).await?) }).await?;
-    app.metrics.moved(Move::Snapshot, began.elapsed());
+    app.metrics.moved(ProcessOperation::Snapshot, began.elapsed());
     Ok((StatusCode::CREATED, Json(shown(&taken))).into_response())
 }
 
@@ -157,7 +157,7 @@ fn shown(snapshot: &Snapshot) -> Value {
 
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let (mut filter, mut limit, mut cursor, mut name) = (SnapshotFilter::default(), LIMIT, None, None);

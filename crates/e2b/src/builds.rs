@@ -22,13 +22,13 @@ use ring::digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{Extracted, JsonInput, Unknown, asks};
+use super::body::{E2bExtractor, JsonInput, UnknownFields, asks};
 use super::error::Refusal;
 use super::logs::{LINES_AT_ONCE, LogQuery};
 use super::show::time;
-use super::starts::{self, Commands, Sizes, Starting};
+use super::starts::{self, Commands, Sizes, TemplateStart};
 use super::steps::{Instruction, InvalidStep, Plan, Start};
-use super::template_name::{Found, find};
+use super::template_name::{TemplateTarget, find};
 use super::{copies, mcp};
 use crate::copies::Copies;
 use burrow_http::app::{App, Part};
@@ -184,12 +184,12 @@ pub(super) struct NewTemplate {
     #[serde(rename = "minFreeDiskMB", alias = "minFreeDiskMb")]
     _min_free_disk_mb: Option<u64>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 pub(super) async fn request(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Admin>,
+    E2bExtractor(caller): E2bExtractor<Admin>,
     body: JsonInput<NewTemplate>,
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
@@ -257,13 +257,13 @@ pub(super) struct Instructions {
     #[serde(default)]
     steps: Vec<Instruction>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 pub(super) async fn start(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Admin>,
-    Extracted(Segments(path)): Extracted<Segments<BuildPath>>,
+    E2bExtractor(caller): E2bExtractor<Admin>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<BuildPath>>,
     body: JsonInput<Instructions>,
 ) -> Result<StatusCode, Refusal> {
     let wish = body.value;
@@ -329,14 +329,14 @@ async fn base(app: &App, caller: &Caller, wish: &Instructions) -> Result<Base, R
     }
     match (find(app, caller, text).await, &wish.from_template) {
         // Clients add MCP servers only to this template. It means the default image, unless an image has its name.
-        (Ok(Found::Image(name)), Some(template)) if mcp::is_replaced(template, &name) => {
+        (Ok(TemplateTarget::Image(name)), Some(template)) if mcp::is_replaced(template, &name) => {
             Err(Refusal::absent(
                 "template `mcp-gateway` has no MCP servers in Burrow, and none can be added: a sandbox created with `mcp` has the \
                  tools of Burrow's own MCP server",
             ))
         }
-        (Ok(Found::Image(name)), _) => Ok(Base::Here(name)),
-        (Ok(Found::Snapshot(_)), _) => Err(Refusal::absent(
+        (Ok(TemplateTarget::Image(name)), _) => Ok(Base::Here(name)),
+        (Ok(TemplateTarget::Snapshot(_)), _) => Err(Refusal::absent(
             "the base of a build must be an image; create one from a sandbox with `burrow image commit`",
         )),
         (Err(refusal), Some(_)) => Err(refusal),
@@ -410,7 +410,7 @@ impl Work {
         let built = engine.build_recipe(&self.tenant, options, self.tell_steps(plan.origins, &current)).await;
         let image = built.map_err(|error| self.failure(error, &current))?;
         if let Some(commands) = commands {
-            let starting = Starting {
+            let starting = TemplateStart {
                 app: &self.app,
                 tenant: &self.tenant,
                 image: &image,
@@ -529,9 +529,9 @@ impl Work {
 
 pub(super) async fn status(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     uri: Uri,
-    Extracted(Segments(path)): Extracted<Segments<BuildPath>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<BuildPath>>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let offset = pairs(&uri)?.into_iter().find(|(name, _)| name == "logsOffset");
@@ -561,9 +561,9 @@ pub(super) async fn status(
 /// The lines of a build after a time (`cursor`, milliseconds since the epoch), or before it.
 pub(super) async fn logs(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     uri: Uri,
-    Extracted(Segments(path)): Extracted<Segments<BuildPath>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<BuildPath>>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let query = LogQuery::of(&uri)?;
@@ -583,11 +583,11 @@ pub(super) struct Tags {
 
 pub(super) async fn tag(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Admin>,
+    E2bExtractor(caller): E2bExtractor<Admin>,
     body: JsonInput<Tags>,
 ) -> Result<Response, Refusal> {
     let Tags { target, tags } = body.value;
-    let Found::Image(name) = find(&app, &caller, &target).await? else {
+    let TemplateTarget::Image(name) = find(&app, &caller, &target).await? else {
         return Err(Refusal::absent("a snapshot has no tags"));
     };
     let image = app.engine.find_image(caller.tenant(), &name).await?;
@@ -600,7 +600,7 @@ pub(super) async fn tag(
 
 pub(super) async fn untag(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Admin>,
+    E2bExtractor(caller): E2bExtractor<Admin>,
     body: JsonInput<Tags>,
 ) -> Result<StatusCode, Refusal> {
     for tag in &body.value.tags {

@@ -32,7 +32,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use super::body::Extracted;
+use super::body::E2bExtractor;
 use super::copy_step::check_hash;
 use super::error::Refusal;
 use super::show::Host;
@@ -113,9 +113,9 @@ pub(super) struct FilePath {
 /// Returns the address for an upload.
 pub(super) async fn place(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Admin>,
+    E2bExtractor(caller): E2bExtractor<Admin>,
     host: Host,
-    Extracted(Segments(path)): Extracted<Segments<FilePath>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<FilePath>>,
 ) -> Result<Response, Refusal> {
     check_hash(&path.hash)?;
     let build = app.part::<Builds>().waiting(caller.tenant(), &path.template)?;
@@ -136,7 +136,7 @@ pub(super) struct UploadPath {
 /// Authorised by the address alone: clients send no key.
 pub(super) async fn upload(
     State(app): State<Arc<App>>,
-    Extracted(Segments(path)): Extracted<Segments<UploadPath>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<UploadPath>>,
     body: Body,
 ) -> Result<StatusCode, Refusal> {
     let unknown = || Refusal::new(StatusCode::NOT_FOUND, "upload not found, or its build has started");
@@ -352,9 +352,9 @@ mod tests {
     #[tokio::test]
     async fn uploads_are_refused_where_the_disk_must_stay_free() {
         #[derive(Debug)]
-        struct Free(u64);
+        struct FixedFreeSpace(u64);
 
-        impl FreeSpace for Free {
+        impl FreeSpace for FixedFreeSpace {
             fn free_bytes(&self, _: &Path) -> Option<u64> {
                 Some(self.0)
             }
@@ -362,7 +362,7 @@ mod tests {
         let floor = |free| DiskFloor {
             folder: std::env::temp_dir(),
             reserve_bytes: 1 << 20,
-            free: Arc::new(Free(free)),
+            free: Arc::new(FixedFreeSpace(free)),
             leases: Arc::default(),
         };
         let body = || Body::from(vec![0; 1 << 20]);

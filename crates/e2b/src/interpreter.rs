@@ -21,10 +21,10 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use http_body_util::{BodyExt as _, Limited};
 
-use super::envd::{Closed, by_key};
+use super::envd::{AccessError, by_key};
 use super::error::Refusal;
 use burrow_gateway::Gateway;
-use burrow_gateway::e2b::reach::{self, Call, gone};
+use burrow_gateway::e2b::reach::{self, CallEffect, gone};
 use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
@@ -83,8 +83,8 @@ impl FromRequestParts<Arc<App>> for InterpreterRequest {
             false => {
                 let had_token = TOKENS.iter().any(|name| parts.headers.contains_key(*name));
                 by_key(parts, app, &sandbox, had_token).await.map_err(|why| match why {
-                    Closed::Refused(error) => Refusal::from(error).into_response(),
-                    Closed::Gone => gone(&text),
+                    AccessError::Refused(error) => Refusal::from(error).into_response(),
+                    AccessError::Gone => gone(&text),
                 })?
             }
         };
@@ -93,7 +93,7 @@ impl FromRequestParts<Arc<App>> for InterpreterRequest {
             trace.asked_inside(&tenant, &sandbox, by_token);
         }
         let actor = exec_trace::actor(trace);
-        if !reach::is_reached(app, &tenant, &sandbox, Call::Use).await {
+        if !reach::is_reached(app, &tenant, &sandbox, CallEffect::Use).await {
             return Err(gone(&text));
         }
         Ok(Self { tenant, sandbox, actor })

@@ -10,7 +10,7 @@ use burrow_catalog::{PAGE_LIMIT_MAX, PageRequest, SandboxFilter, SandboxRow};
 use burrow_model::State as SandboxState;
 use http::{HeaderName, HeaderValue, Uri};
 
-use super::body::Extracted;
+use super::body::E2bExtractor;
 use super::error::Refusal;
 use super::{show, template_name};
 use burrow_gateway::e2b::reach;
@@ -41,7 +41,7 @@ struct Query {
 
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let query = Query::read(&uri)?;

@@ -9,7 +9,7 @@ use burrow_catalog::{ExecRow, PAGE_LIMIT_MAX, PageRequest, SandboxRow};
 use http::Uri;
 use serde_json::{Value, json};
 
-use super::body::Extracted;
+use super::body::E2bExtractor;
 use super::error::Refusal;
 use super::sandbox_path::Path;
 use super::show::time;
@@ -24,9 +24,9 @@ const LINES_MAX: usize = 10_000;
 /// For older clients: every line is JSON.
 pub(super) async fn lines(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     uri: Uri,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let entries = LogQuery::of(&uri)?.select(entries(&app, &caller, &path).await?);
     let line = |entry: &Value| {
@@ -42,9 +42,9 @@ pub(super) async fn lines(
 /// For newer clients.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     uri: Uri,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let entries = entries(&app, &caller, &path).await?;
     Ok(Json(json!({ "logs": LogQuery::of(&uri)?.select(entries) })))

@@ -22,7 +22,7 @@ use burrow_guest::protocol::{MachineStats, Request};
 use burrow_model::{SandboxId, State as SandboxState};
 use serde_json::{Value, json};
 
-use super::body::Extracted;
+use super::body::E2bExtractor;
 use super::error::Refusal;
 use super::sandbox_path::Path;
 use super::show;
@@ -174,8 +174,8 @@ impl Time {
 
 pub(super) async fn of_one(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     uri: http::Uri,
 ) -> Result<Json<Value>, Refusal> {
     let time = Time::of(&uri)?;
@@ -192,7 +192,7 @@ pub(super) async fn of_one(
 /// The current usage of several sandboxes.
 pub(super) async fn of_many(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     uri: http::Uri,
 ) -> Result<Json<Value>, Refusal> {
     let asked = pairs(&uri)?.into_iter().filter(|(name, _)| name == "sandbox_ids");

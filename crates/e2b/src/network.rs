@@ -22,7 +22,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{Extracted, JsonInput, Unknown, asks};
+use super::body::{E2bExtractor, JsonInput, UnknownFields, asks};
 use super::error::Refusal;
 use super::sandbox_path::Path;
 use super::transforms;
@@ -53,7 +53,7 @@ pub(super) struct NetworkConfig {
     https_ports: Option<Vec<u16>>,
     rules: Option<Rules>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 impl NetworkConfig {
@@ -233,8 +233,8 @@ pub(super) fn replacing(policy: NetworkPolicy) -> NetworkChange {
 
 pub(super) async fn replace(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<UnboundExecutor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<UnboundExecutor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<NetworkConfig>,
 ) -> Result<StatusCode, Refusal> {
     if let Some(trace) = caller.trace() {

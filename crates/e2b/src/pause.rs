@@ -24,7 +24,7 @@ use burrow_model::{AtTimeout, Lease, SandboxId, State as SandboxState, TenantId}
 use http::StatusCode;
 use serde::Deserialize;
 
-use super::body::{Extracted, JsonInput, Unknown};
+use super::body::{E2bExtractor, JsonInput, UnknownFields};
 use super::error::Refusal;
 use super::sandbox_path::Path;
 use super::show::{self, Host};
@@ -34,7 +34,7 @@ use burrow_http::auth::Executor;
 use burrow_http::convert;
 use burrow_http::error::ApiError;
 use burrow_http::input::Segments;
-use burrow_http::metrics::Move;
+use burrow_http::metrics::ProcessOperation;
 
 const CONNECT_SECONDS: u64 = 300;
 
@@ -47,14 +47,14 @@ pub(super) struct Connect {
     #[serde(rename = "autoPause")]
     auto_pause: Option<bool>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 pub(super) async fn connect(
     app: State<Arc<App>>,
-    caller: Extracted<Executor>,
+    caller: E2bExtractor<Executor>,
     host: Host,
-    path: Extracted<Segments<Path>>,
+    path: E2bExtractor<Segments<Path>>,
     body: JsonInput<Connect>,
 ) -> Result<Response, Refusal> {
     open(app, caller, host, path, body, LaterEnd::Kept).await
@@ -63,9 +63,9 @@ pub(super) async fn connect(
 /// The older name of `connect`; running sandboxes are rejected.
 pub(super) async fn resume(
     app: State<Arc<App>>,
-    caller: Extracted<Executor>,
+    caller: E2bExtractor<Executor>,
     host: Host,
-    path: Extracted<Segments<Path>>,
+    path: E2bExtractor<Segments<Path>>,
     body: JsonInput<Connect>,
 ) -> Result<Response, Refusal> {
     let row = path.0.0.row(&app, &caller.0).await?;
@@ -85,9 +85,9 @@ enum LaterEnd {
 
 async fn open(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
     host: Host,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<Connect>,
     later_end: LaterEnd,
 ) -> Result<Response, Refusal> {
@@ -173,8 +173,8 @@ pub(super) struct Timeout {
 
 pub(super) async fn timeout(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<Timeout>,
 ) -> Result<StatusCode, Refusal> {
     let row = path.row(&app, &caller).await?;
@@ -195,8 +195,8 @@ pub(super) struct Refresh {
 /// An older form of `timeout`, which never shortens the time.
 pub(super) async fn refresh(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<Refresh>,
 ) -> Result<StatusCode, Refusal> {
     let row = path.row(&app, &caller).await?;
@@ -232,13 +232,13 @@ pub(super) struct Pause {
     #[serde(rename = "requireHealthyGuest", alias = "require_healthy_guest")]
     _require_healthy_guest: Option<bool>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 pub(super) async fn pause(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<Pause>,
 ) -> Result<StatusCode, Refusal> {
     body.value.unknown.refuse()?;
@@ -254,7 +254,7 @@ pub(super) async fn pause(
     let (engine, tenant, bound) = (app.engine.clone(), caller.tenant().clone(), caller.bound_to().is_some());
     app.carry_out(async move { put_to_sleep(&engine, &tenant, row, keep, bound).await }).await?;
     if keep {
-        app.metrics.moved(Move::Hibernate, began.elapsed());
+        app.metrics.moved(ProcessOperation::Hibernate, began.elapsed());
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,12 +16,12 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::body::{Extracted, JsonInput, Unknown, asks};
+use super::body::{E2bExtractor, JsonInput, UnknownFields, asks};
 use super::error::Refusal;
 use super::network::NetworkConfig;
 use super::sandbox_path::Path;
 use super::show::{self, Host};
-use super::template_name::{Found, find};
+use super::template_name::{TemplateTarget, find};
 use super::{envd, mcp, starts};
 use burrow_gateway::e2b::reach::{self, LabelSettings};
 use burrow_http::app::App;
@@ -63,12 +63,12 @@ pub(super) struct NewSandbox {
     #[serde(rename = "volumeMounts")]
     volumes: Option<Vec<super::volumes::Mount>>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 pub(super) async fn create_v1(
     app: State<Arc<App>>,
-    caller: Extracted<UnboundExecutor>,
+    caller: E2bExtractor<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
     body: JsonInput<NewSandbox>,
@@ -78,7 +78,7 @@ pub(super) async fn create_v1(
 
 pub(super) async fn create_v2(
     app: State<Arc<App>>,
-    caller: Extracted<UnboundExecutor>,
+    caller: E2bExtractor<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
     body: JsonInput<NewSandbox>,
@@ -88,7 +88,7 @@ pub(super) async fn create_v2(
 
 async fn create(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<UnboundExecutor>,
+    E2bExtractor(caller): E2bExtractor<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
     body: JsonInput<NewSandbox>,
@@ -104,18 +104,20 @@ async fn create(
         CheckedRequest { volumes, transforms, ..CheckedRequest::of(wish, &app, timeout_seconds)? };
     let idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
     let found = find(&app, &caller, &asked.template).await?;
-    if let Found::Image(name) = &found {
+    if let TemplateTarget::Image(name) = &found {
         asked.mcp |= mcp::is_replaced(&asked.template, name);
     }
     let created = match found {
-        Found::Image(name) => {
+        TemplateTarget::Image(name) => {
             let image = app.engine.find_image(caller.tenant(), &name).await?;
             match starts::snapshot(&app, caller.tenant(), &image).await? {
                 Some(snapshot) => from_snapshot(&app, &caller, asked, snapshot, idempotency).await?,
                 None => from_image(&app, &caller, asked, (name, image), idempotency).await?,
             }
         }
-        Found::Snapshot(snapshot) => from_snapshot(&app, &caller, asked, *snapshot, idempotency).await?,
+        TemplateTarget::Snapshot(snapshot) => {
+            from_snapshot(&app, &caller, asked, *snapshot, idempotency).await?
+        }
     };
     if let Some(trace) = caller.trace() {
         trace.about(&created.id);
@@ -281,9 +283,9 @@ async fn from_snapshot(
 
 pub(super) async fn get(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
     host: Host,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let row = path.row(&app, &caller).await?;
     Ok(Json(show::detail(&app, &host, &caller, &row).await?))
@@ -291,8 +293,8 @@ pub(super) async fn get(
 
 pub(super) async fn kill(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<StatusCode, Refusal> {
     let id = path.resolve(&app, &caller).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());

@@ -193,7 +193,7 @@ pub(super) async fn forget(app: &App, tenant: &TenantId, image: &Image) {
 }
 
 /// Runs a template's commands in a sandbox, and stores that sandbox as a snapshot.
-pub(super) struct Starting<'a> {
+pub(super) struct TemplateStart<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) tenant: &'a TenantId,
     pub(super) image: &'a Image,
@@ -206,7 +206,7 @@ pub(super) struct Starting<'a> {
     pub(super) log: &'a (dyn Fn(&str) + Send + Sync),
 }
 
-impl Starting<'_> {
+impl TemplateStart<'_> {
     pub(super) async fn run(&self, commands: &Commands) -> Result<(), Refusal> {
         let app = self.app;
         let usual = CreateSandbox {

@@ -22,42 +22,42 @@ pub(super) const DEFAULT_TAG: &str = ":default";
 
 /// The object that a template name refers to.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum TemplateTarget {
     /// The name of an image.
     Image(String),
     Snapshot(Box<Snapshot>),
 }
 
 /// Finds an image by name or id, or a snapshot by id or name; `base` is the operator's default.
-pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Found, Refusal> {
+pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<TemplateTarget, Refusal> {
     let plain = text.strip_suffix(DEFAULT_TAG).unwrap_or(text);
     for name in [text, plain] {
         if convert::image_reference("templateID", name).is_err() {
             continue;
         }
         match app.engine.find_image(caller.tenant(), name).await {
-            Ok(_) => return Ok(Found::Image(name.to_owned())),
+            Ok(_) => return Ok(TemplateTarget::Image(name.to_owned())),
             Err(EngineError::NotFound { kind: ObjectKind::Image, .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     if matches!(plain, BASE | mcp::TEMPLATE) {
-        return Ok(Found::Image(app.config.defaults.image.clone()));
+        return Ok(TemplateTarget::Image(app.config.defaults.image.clone()));
     }
     if plain == INTERPRETER {
         return find_interpreter(app, caller).await;
     }
     let stored = branches::stored_name(plain).map(|(name, _)| name.to_string());
     match caller.snapshot(app, stored.as_deref().unwrap_or(plain)).await {
-        Ok(snapshot) => Ok(Found::Snapshot(Box::new(snapshot))),
+        Ok(snapshot) => Ok(TemplateTarget::Snapshot(Box::new(snapshot))),
         Err(_) => Err(unknown(text)),
     }
 }
 
-async fn find_interpreter(app: &App, caller: &Caller) -> Result<Found, Refusal> {
+async fn find_interpreter(app: &App, caller: &Caller) -> Result<TemplateTarget, Refusal> {
     for name in INTERPRETER_IMAGES {
         match app.engine.find_image(caller.tenant(), name).await {
-            Ok(_) => return Ok(Found::Image(name.to_owned())),
+            Ok(_) => return Ok(TemplateTarget::Image(name.to_owned())),
             Err(EngineError::NotFound { kind: ObjectKind::Image, .. }) => {}
             Err(error) => return Err(error.into()),
         }

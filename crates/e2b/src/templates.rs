@@ -10,10 +10,10 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{Extracted, JsonInput, Unknown};
+use super::body::{E2bExtractor, JsonInput, UnknownFields};
 use super::error::Refusal;
 use super::show::{self, ENVD_VERSION};
-use super::template_name::{DEFAULT_TAG, Found, find};
+use super::template_name::{DEFAULT_TAG, TemplateTarget, find};
 use super::{absent, builds, copies, starts};
 use burrow_http::app::App;
 use burrow_http::auth::{Admin, Executor, Reader};
@@ -47,7 +47,7 @@ pub(super) struct Path {
 
 async fn list(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let images = app.engine.images(caller.tenant()).await?;
@@ -80,11 +80,11 @@ fn shown(app: &App, image: &Image) -> Value {
 
 async fn one(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
-    let Found::Image(name) = find(&app, &caller, &path.template).await? else {
+    let TemplateTarget::Image(name) = find(&app, &caller, &path.template).await? else {
         return Err(Refusal::absent("snapshots have no builds; list them with `GET /snapshots`"));
     };
     let image = app.engine.find_image(caller.tenant(), &name).await?;
@@ -107,8 +107,8 @@ async fn one(
 /// The tags of a name, which may belong to several images. A name may exist with tags only.
 async fn tags(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let images = app.engine.images(caller.tenant()).await?;
@@ -118,13 +118,13 @@ async fn tags(
     }
     // `base` and ids are names of Burrow.
     match find(&app, &caller, &path.template).await? {
-        Found::Image(name) => {
+        TemplateTarget::Image(name) => {
             let image = app.engine.find_image(caller.tenant(), &name).await?;
             let names = image.names.iter().map(|name| untagged(name.as_str()));
             let names: BTreeSet<&str> = names.collect();
             Ok(Json(names.into_iter().flat_map(|name| tags_of(&images, name)).collect()))
         }
-        Found::Snapshot(_) => Err(Refusal::absent("snapshots have no tags")),
+        TemplateTarget::Snapshot(_) => Err(Refusal::absent("snapshots have no tags")),
     }
 }
 
@@ -156,12 +156,12 @@ fn tags_of(images: &[Image], plain: &str) -> Vec<Value> {
 
 async fn alias(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let id = match find(&app, &caller, &path.template).await? {
-        Found::Image(name) => name,
-        Found::Snapshot(snapshot) => snapshot.id.to_string(),
+        TemplateTarget::Image(name) => name,
+        TemplateTarget::Snapshot(snapshot) => snapshot.id.to_string(),
     };
     Ok(Json(json!({ "templateID": id, "public": false })))
 }
@@ -171,20 +171,20 @@ struct Change {
     #[serde(rename = "public")]
     _public: Option<bool>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 /// Publishing has no effect: all keys of this daemon can see its templates already.
 async fn change(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Admin>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Admin>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
     body: JsonInput<Change>,
 ) -> Result<Json<Value>, Refusal> {
     body.value.unknown.refuse()?;
     let names = match find(&app, &caller, &path.template).await? {
-        Found::Image(name) => vec![name],
-        Found::Snapshot(snapshot) => snapshot.name.iter().map(ToString::to_string).collect(),
+        TemplateTarget::Image(name) => vec![name],
+        TemplateTarget::Snapshot(snapshot) => snapshot.name.iter().map(ToString::to_string).collect(),
     };
     Ok(Json(json!({ "names": names })))
 }
@@ -192,16 +192,16 @@ async fn change(
 /// Removing a snapshot requires the scope of a key that may create it; images belong to the whole host.
 async fn remove(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    admin: Result<Extracted<Admin>, Refusal>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    admin: Result<E2bExtractor<Admin>, Refusal>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<StatusCode, Refusal> {
     let (engine, tenant, whole) = (app.engine.clone(), caller.tenant().clone(), app.clone());
     let work = match find(&app, &caller, &path.template).await? {
-        Found::Snapshot(snapshot) => {
+        TemplateTarget::Snapshot(snapshot) => {
             app.carry_out(async move { Ok(engine.delete_snapshot(&tenant, &snapshot.id).await?) }).await
         }
-        Found::Image(name) => {
+        TemplateTarget::Image(name) => {
             admin?;
             let app = app.clone();
             let work = async move {

@@ -20,7 +20,7 @@ use burrow_model::{HostPattern, SecretBytes};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::body::Unknown;
+use super::body::UnknownFields;
 use super::error::Refusal;
 use burrow_http::app::App;
 use burrow_http::auth::Caller;
@@ -33,14 +33,14 @@ pub(super) type Rules = BTreeMap<String, Vec<Rule>>;
 pub(super) struct Rule {
     transform: Option<Transform>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 #[derive(Debug, Deserialize)]
 struct Transform {
     headers: Option<BTreeMap<String, HeaderText>>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 /// The value of a header, usually a credential.

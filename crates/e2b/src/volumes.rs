@@ -24,7 +24,7 @@ use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::{Extracted, JsonInput, Unknown};
+use super::body::{E2bExtractor, JsonInput, UnknownFields};
 use super::error::Refusal;
 use super::show;
 use burrow_gateway::e2b::tokens;
@@ -57,7 +57,7 @@ pub(super) struct Mount {
     name: String,
     path: String,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 /// The requested mounts, with the volumes looked up.
@@ -88,12 +88,12 @@ pub(super) fn mounted(mounts: &[VolumeMount]) -> Value {
 pub(super) struct NewVolume {
     name: String,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 async fn create(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<UnboundExecutor>,
+    E2bExtractor(caller): E2bExtractor<UnboundExecutor>,
     body: JsonInput<NewVolume>,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
     body.value.unknown.refuse()?;
@@ -104,7 +104,7 @@ async fn create(
 
 async fn list(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Reader>,
+    E2bExtractor(caller): E2bExtractor<Reader>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
     let page = burrow_catalog::PageRequest { cursor: None, limit: LISTED_MAX };
@@ -123,8 +123,8 @@ struct Path {
 /// Includes its token, so it requires a key that may run programs.
 async fn find(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let volume = volumes::find(&app, &caller, &path.volume).await?;
     Ok(Json(with_token(&app, &volume).await?))
@@ -132,8 +132,8 @@ async fn find(
 
 async fn destroy(
     State(app): State<Arc<App>>,
-    Extracted(caller): Extracted<Executor>,
-    Extracted(Segments(path)): Extracted<Segments<Path>>,
+    E2bExtractor(caller): E2bExtractor<Executor>,
+    E2bExtractor(Segments(path)): E2bExtractor<Segments<Path>>,
 ) -> Result<StatusCode, Refusal> {
     let volume = volumes::find(&app, &caller, &path.volume).await?;
     volumes::take_away(&app, &caller, volume, false).await?;
@@ -195,7 +195,7 @@ impl PathQuery {
 
 async fn entries(
     VolumeAccess(volume): VolumeAccess,
-    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    E2bExtractor(Params(place)): E2bExtractor<Params<PathQuery>>,
 ) -> Result<Json<Value>, Refusal> {
     let depth = place.depth.unwrap_or(1).clamp(1, DEPTH_MAX);
     let found = off_thread(&volume, move |volume| volume.files.list(&place.path, depth)).await?;
@@ -204,7 +204,7 @@ async fn entries(
 
 async fn make_directory(
     VolumeAccess(volume): VolumeAccess,
-    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    E2bExtractor(Params(place)): E2bExtractor<Params<PathQuery>>,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
     let (owner, parents) = (place.owner(), place.force.unwrap_or(false));
     let made =
@@ -214,7 +214,7 @@ async fn make_directory(
 
 async fn stat(
     VolumeAccess(volume): VolumeAccess,
-    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    E2bExtractor(Params(place)): E2bExtractor<Params<PathQuery>>,
 ) -> Result<Json<Value>, Refusal> {
     Ok(Json(shown(off_thread(&volume, move |volume| volume.files.stat(&place.path)).await?)))
 }
@@ -225,12 +225,12 @@ struct Change {
     gid: Option<u32>,
     mode: Option<u32>,
     #[serde(flatten)]
-    unknown: Unknown,
+    unknown: UnknownFields,
 }
 
 async fn change(
     VolumeAccess(volume): VolumeAccess,
-    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    E2bExtractor(Params(place)): E2bExtractor<Params<PathQuery>>,
     body: JsonInput<Change>,
 ) -> Result<Json<Value>, Refusal> {
     let Change { uid, gid, mode, unknown } = body.value;
@@ -241,7 +241,7 @@ async fn change(
 
 async fn remove(
     VolumeAccess(volume): VolumeAccess,
-    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    E2bExtractor(Params(place)): E2bExtractor<Params<PathQuery>>,
 ) -> Result<StatusCode, Refusal> {
     off_thread(&volume, move |volume| volume.files.remove(&place.path)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -249,7 +249,7 @@ async fn remove(
 
 async fn read(
     VolumeAccess(volume): VolumeAccess,
-    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    E2bExtractor(Params(place)): E2bExtractor<Params<PathQuery>>,
 ) -> Result<Response, Refusal> {
     Ok(download(volume, place.path).await?)
 }
@@ -257,7 +257,7 @@ async fn read(
 /// Replaces an existing file unless `force` is false; if it is true, missing parent directories are created.
 async fn write(
     VolumeAccess(volume): VolumeAccess,
-    Extracted(Params(place)): Extracted<Params<PathQuery>>,
+    E2bExtractor(Params(place)): E2bExtractor<Params<PathQuery>>,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
     let (owner, parents) = (place.owner(), place.force.unwrap_or(false));

@@ -29,7 +29,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::address::{self, Form, Target};
-use super::admitted::{Admitted, AdmittedBy};
+use super::admitted::{AdmittedBy, AdmittedRequest};
 use super::headers::is_upgrade;
 use super::page::takes_html;
 use crate::gateway::Gateway;
@@ -200,7 +200,7 @@ pub(super) async fn admit(
     target: &Target,
     credentials: &Credentials,
     parts: &Parts,
-) -> Result<Admitted, ApiError> {
+) -> Result<AdmittedRequest, ApiError> {
     let refusal = match by_credentials(app, target, credentials, parts).await {
         Ok(admitted) => return Ok(admitted),
         Err(refusal) => refusal,
@@ -241,7 +241,7 @@ async fn by_credentials(
     target: &Target,
     credentials: &Credentials,
     parts: &Parts,
-) -> Result<Admitted, ApiError> {
+) -> Result<AdmittedRequest, ApiError> {
     if let Some(secret) = &credentials.key {
         return by_key(app, target, secret).await;
     }
@@ -260,13 +260,13 @@ async fn by_credentials(
         && let Some(tenant) = app.engine.owner(&sandbox)
     {
         let actor = Some(format!("token of {sandbox}"));
-        return Ok(Admitted { tenant, sandbox, by: AdmittedBy::Token, actor });
+        return Ok(AdmittedRequest { tenant, sandbox, by: AdmittedBy::Token, actor });
     }
     let message = format!("port {} of sandbox `{}` is private", target.port, target.sandbox);
     Err(unauthorized(&message))
 }
 
-async fn by_key(app: &App, target: &Target, secret: &str) -> Result<Admitted, ApiError> {
+async fn by_key(app: &App, target: &Target, secret: &str) -> Result<AdmittedRequest, ApiError> {
     let key = app.engine.catalog().authenticate(secret, app.engine.now_ms());
     let key = key.ok_or_else(|| unauthorized("the API key is unknown, expired or revoked"))?;
     if !ScopeSet::new(key.scope).allows(Scope::Exec) {
@@ -276,7 +276,7 @@ async fn by_key(app: &App, target: &Target, secret: &str) -> Result<Admitted, Ap
     }
     let sandbox = owned(app, &key, &target.sandbox).await?;
     let actor = Some(format!("{} {}", key.id, key.name));
-    Ok(Admitted { tenant: key.tenant, sandbox, by: AdmittedBy::Key, actor })
+    Ok(AdmittedRequest { tenant: key.tenant, sandbox, by: AdmittedBy::Key, actor })
 }
 
 /// The sandbox with this id or name, if the key may use it. The error for a foreign one is that for an unknown one.
@@ -301,7 +301,12 @@ async fn read(app: &App, target: &Target, token: &str) -> Result<Claim, ApiError
     claim.ok_or_else(|| unauthorized("this link is not valid for this port, or has expired"))
 }
 
-async fn by_claim(app: &App, target: &Target, claim: Claim, by: AdmittedBy) -> Result<Admitted, ApiError> {
+async fn by_claim(
+    app: &App,
+    target: &Target,
+    claim: Claim,
+    by: AdmittedBy,
+) -> Result<AdmittedRequest, ApiError> {
     let dead = || unauthorized("this link is not valid for this port, or has expired");
     let key = app.engine.catalog().usable_key(&claim.key, app.engine.now_ms()).ok_or_else(dead)?;
     if !ScopeSet::new(key.scope).allows(Scope::Exec) {
@@ -312,11 +317,11 @@ async fn by_claim(app: &App, target: &Target, claim: Claim, by: AdmittedBy) -> R
         return Err(dead());
     }
     let actor = Some(format!("{} {} by link", key.id, key.name));
-    Ok(Admitted { tenant: key.tenant, sandbox, by, actor })
+    Ok(AdmittedRequest { tenant: key.tenant, sandbox, by, actor })
 }
 
 /// By whole id for all tenants; by name only in the default tenant, because names are unique per tenant only.
-async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError> {
+async fn public(app: &App, target: &Target) -> Result<Option<AdmittedRequest>, ApiError> {
     let catalog = app.engine.catalog();
     let sandbox = match target.sandbox.parse::<SandboxId>() {
         Ok(id) => id,
@@ -333,7 +338,7 @@ async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError
         Some(tenant) => Some(tenant),
         None => leased_out(app, &sandbox).await?,
     };
-    Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: AdmittedBy::Public, actor: None }))
+    Ok(tenant.map(|tenant| AdmittedRequest { tenant, sandbox, by: AdmittedBy::Public, actor: None }))
 }
 
 /// The owner of a sandbox whose ports are all public, as E2B's clients expect by default.
@@ -375,7 +380,7 @@ fn unauthorized(message: &str) -> ApiError {
 pub(super) fn remember(
     app: &App,
     target: &Target,
-    admitted: &Admitted,
+    admitted: &AdmittedRequest,
     credentials: &Credentials,
     parts: &Parts,
 ) -> Option<Response> {

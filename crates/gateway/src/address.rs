@@ -27,7 +27,7 @@ pub enum Form {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Addressed {
+pub enum RequestAddress {
     Port(Target),
     /// It has the form of a port's address, but is invalid.
     Malformed(&'static str),
@@ -44,47 +44,49 @@ pub fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
 }
 
 /// The host form takes precedence over the path: with it, every path belongs to the sandbox.
-pub fn addressed(authority: Option<&str>, path: &str, domain: Option<&str>) -> Addressed {
+pub fn addressed(authority: Option<&str>, path: &str, domain: Option<&str>) -> RequestAddress {
     match authority.map(|authority| of_host(authority, domain)) {
-        None | Some(Addressed::Api) => of_path(path),
-        Some(found @ (Addressed::Port(_) | Addressed::Malformed(_))) => found,
+        None | Some(RequestAddress::Api) => of_path(path),
+        Some(found @ (RequestAddress::Port(_) | RequestAddress::Malformed(_))) => found,
     }
 }
 
-fn of_host(authority: &str, domain: Option<&str>) -> Addressed {
-    let Some(host) = without_port(authority) else { return Addressed::Api };
+fn of_host(authority: &str, domain: Option<&str>) -> RequestAddress {
+    let Some(host) = without_port(authority) else { return RequestAddress::Api };
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let below = |domain: &str| host.strip_suffix(domain).and_then(|rest| rest.strip_suffix('.'));
     // The operator's domain first: it may be below `localhost` itself.
-    let Some(label) = domain.and_then(below).or_else(|| below(LOCAL_DOMAIN)) else { return Addressed::Api };
+    let Some(label) = domain.and_then(below).or_else(|| below(LOCAL_DOMAIN)) else {
+        return RequestAddress::Api;
+    };
     // Names and ids begin with a letter, so the first hyphen separates the port from the rest.
-    let Some((digits, sandbox)) = label.split_once('-') else { return Addressed::Api };
+    let Some((digits, sandbox)) = label.split_once('-') else { return RequestAddress::Api };
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Addressed::Api;
+        return RequestAddress::Api;
     }
     target(sandbox, digits, Form::Host)
 }
 
-fn of_path(path: &str) -> Addressed {
-    let Some(rest) = path.strip_prefix(PATH_PREFIX) else { return Addressed::Api };
+fn of_path(path: &str) -> RequestAddress {
+    let Some(rest) = path.strip_prefix(PATH_PREFIX) else { return RequestAddress::Api };
     let mut parts = rest.splitn(3, '/');
     let (sandbox, port) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let prefix = format!("{PATH_PREFIX}{sandbox}/{port}");
     target(sandbox, port, Form::Path { prefix })
 }
 
-fn target(sandbox: &str, digits: &str, form: Form) -> Addressed {
+fn target(sandbox: &str, digits: &str, form: Form) -> RequestAddress {
     let Some(port) = parse_port(digits) else {
-        return Addressed::Malformed("a port must be a number from 1 to 65535");
+        return RequestAddress::Malformed("a port must be a number from 1 to 65535");
     };
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let begins = sandbox.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
     if !begins || sandbox.len() > 63 || !sandbox.bytes().all(good) {
-        return Addressed::Malformed(
+        return RequestAddress::Malformed(
             "a sandbox must be given by its id, or by a name of 1 to 63 lower-case letters, digits and hyphens",
         );
     }
-    Addressed::Port(Target { sandbox: sandbox.to_owned(), port, form })
+    RequestAddress::Port(Target { sandbox: sandbox.to_owned(), port, form })
 }
 
 /// Each port has one notation: no sign, no leading zero.
@@ -157,8 +159,8 @@ mod tests {
     #[track_caller]
     fn host(authority: &str, expected: Option<(u16, &str)>) {
         let found = addressed(Some(authority), "/v1/sandboxes", Some("boxes.example.com"));
-        let expected = expected.map_or(Addressed::Api, |(port, sandbox)| {
-            Addressed::Port(Target { sandbox: sandbox.to_owned(), port, form: Form::Host })
+        let expected = expected.map_or(RequestAddress::Api, |(port, sandbox)| {
+            RequestAddress::Port(Target { sandbox: sandbox.to_owned(), port, form: Form::Host })
         });
         assert_eq!(found, expected, "{authority}");
     }
@@ -173,7 +175,7 @@ mod tests {
         host("3000-web.boxes.example.com", Some((3000, "web")));
         host("3000-web.BOXES.example.com.:443", Some((3000, "web")));
         let below = addressed(Some("3000-web.boxes.localhost:443"), "/", Some("boxes.localhost"));
-        assert!(matches!(below, Addressed::Port(target) if target.sandbox == "web"));
+        assert!(matches!(below, RequestAddress::Port(target) if target.sandbox == "web"));
     }
 
     #[test]
@@ -217,7 +219,7 @@ mod tests {
             "80-web.sub.localhost",
         ] {
             let found = addressed(Some(authority), "/", None);
-            assert!(matches!(found, Addressed::Malformed(_)), "{authority}: {found:?}");
+            assert!(matches!(found, RequestAddress::Malformed(_)), "{authority}: {found:?}");
         }
     }
 
@@ -226,22 +228,22 @@ mod tests {
         let path = |path: &str| addressed(Some("127.0.0.1:7700"), path, None);
         let expected = |sandbox: &str, port| {
             let form = Form::Path { prefix: format!("/p/{sandbox}/{port}") };
-            Addressed::Port(Target { sandbox: sandbox.to_owned(), port, form })
+            RequestAddress::Port(Target { sandbox: sandbox.to_owned(), port, form })
         };
         assert_eq!(path("/p/web/8080/a/b"), expected("web", 8080));
         assert_eq!(path("/p/web/8080/"), expected("web", 8080));
         assert_eq!(path("/p/web/8080"), expected("web", 8080));
         assert_eq!(path("/p/web/80//evil"), expected("web", 80));
         for other in ["/", "/p", "/px/web/80", "/v1/p/web/80"] {
-            assert_eq!(path(other), Addressed::Api, "{other}");
+            assert_eq!(path(other), RequestAddress::Api, "{other}");
         }
         for bad in
             ["/p/", "/p/web", "/p/web/", "/p/web/x", "/p/we%62/80", "/p/../80", "/p/Web/80", "/p/web/080"]
         {
-            assert!(matches!(path(bad), Addressed::Malformed(_)), "{bad}");
+            assert!(matches!(path(bad), RequestAddress::Malformed(_)), "{bad}");
         }
         let both = addressed(Some("80-one.localhost"), "/p/two/90/", None);
-        assert!(matches!(both, Addressed::Port(Target { port: 80, form: Form::Host, .. })), "{both:?}");
+        assert!(matches!(both, RequestAddress::Port(Target { port: 80, form: Form::Host, .. })), "{both:?}");
     }
 
     #[test]

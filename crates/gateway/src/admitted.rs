@@ -4,7 +4,7 @@ use burrow_model::{SandboxId, TenantId};
 
 /// A request that may be forwarded.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedRequest {
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
     pub(super) by: AdmittedBy,

@@ -19,7 +19,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::address::{Form, Target};
-use super::admitted::{Admitted, AdmittedBy};
+use super::admitted::{AdmittedBy, AdmittedRequest};
 use super::gateway::Gateway;
 use super::headers::Origin;
 use super::kept_connections::DrivenBody;
@@ -47,13 +47,13 @@ const NAMED_MAX: usize = 10;
 pub(super) async fn forward(
     app: &Arc<App>,
     target: &Target,
-    admitted: &Admitted,
+    admitted: &AdmittedRequest,
     mut request: Request<Body>,
     slot: Slot,
 ) -> Result<Response, ApiError> {
     let in_flight = request.extensions_mut().remove::<InFlight>();
-    let outgoing = Outgoing::prepare(app, target, request)?;
-    let Outgoing { request, progress, protocol, tls, client } = outgoing;
+    let outgoing = OutgoingRequest::prepare(app, target, request)?;
+    let OutgoingRequest { request, progress, protocol, tls, client } = outgoing;
     let sent = send(app, target, admitted, request, (protocol, tls), &progress).await;
     let mut response = match sent {
         Ok(response) => response,
@@ -90,7 +90,7 @@ impl From<PortRequestError> for ApiError {
 pub(super) async fn ask(
     app: &App,
     target: &Target,
-    admitted: &Admitted,
+    admitted: &AdmittedRequest,
     request: Request<Body>,
 ) -> Result<Response, PortRequestError> {
     let generation = app.engine.running(&admitted.tenant, &admitted.sandbox);
@@ -112,7 +112,7 @@ pub(super) async fn ask(
 }
 
 /// Whether no process listens on the port any more, in the same run of the sandbox. A sandbox that sleeps by now is not woken.
-async fn has_ended(app: &App, target: &Target, admitted: &Admitted, generation: Option<u64>) -> bool {
+async fn has_ended(app: &App, target: &Target, admitted: &AdmittedRequest, generation: Option<u64>) -> bool {
     let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
     if generation.is_none() || app.engine.running(tenant, sandbox) != generation {
         return false;
@@ -143,7 +143,7 @@ pub(super) struct MaskedHost(pub(super) String);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HttpsServer;
 
-struct Outgoing {
+struct OutgoingRequest {
     request: Request<Body>,
     progress: Arc<Progress>,
     protocol: Protocol,
@@ -153,7 +153,7 @@ struct Outgoing {
     client: Option<OnUpgrade>,
 }
 
-impl Outgoing {
+impl OutgoingRequest {
     fn prepare(app: &App, target: &Target, mut request: Request<Body>) -> Result<Self, ApiError> {
         let wants_upgrade =
             request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
@@ -220,7 +220,7 @@ enum SendError {
 async fn send(
     app: &App,
     target: &Target,
-    admitted: &Admitted,
+    admitted: &AdmittedRequest,
     request: Request<Body>,
     (protocol, tls): (Protocol, bool),
     progress: &Progress,
@@ -287,7 +287,7 @@ fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
 }
 
 /// Explains why there is no response from inside, with a hint.
-async fn explain(app: &App, target: &Target, admitted: &Admitted, error: SendError) -> ApiError {
+async fn explain(app: &App, target: &Target, admitted: &AdmittedRequest, error: SendError) -> ApiError {
     let port = target.port;
     match error {
         SendError::Upstream(UpstreamError::Connect(error)) => {
@@ -325,12 +325,12 @@ async fn explain(app: &App, target: &Target, admitted: &Admitted, error: SendErr
     }
 }
 
-async fn is_asleep(app: &App, admitted: &Admitted) -> bool {
+async fn is_asleep(app: &App, admitted: &AdmittedRequest) -> bool {
     let row = app.engine.get(&admitted.tenant, &admitted.sandbox).await;
     row.is_ok_and(|row| matches!(row.state, State::Hibernating | State::Hibernated))
 }
 
-async fn listening(app: &App, admitted: &Admitted) -> String {
+async fn listening(app: &App, admitted: &AdmittedRequest) -> String {
     let ports = app.engine.ports(&admitted.tenant, &admitted.sandbox).await;
     let ports = ports.map(|ports| ports.listening).unwrap_or_default();
     if ports.is_empty() {

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::slots::{Slot, Slots};
 use crate::upstream::Upstreams;
-use crate::uses::Uses;
+use crate::uses::RecordedUses;
 
 /// The state that is shared by requests into sandboxes.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Gateway {
     pub(crate) slots: Slots,
     pub(crate) upstreams: Upstreams,
     signer: OnceCell<Signer>,
-    pub(crate) uses: Uses,
+    pub(crate) uses: RecordedUses,
 }
 
 impl Part for Gateway {
@@ -26,7 +26,7 @@ impl Part for Gateway {
             slots: Slots::new(config.requests, config.requests_per_sandbox),
             upstreams: Upstreams::new(app.engine.clone()),
             signer: OnceCell::new(),
-            uses: Uses::default(),
+            uses: RecordedUses::default(),
         }
     }
 }

@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Idle connections, by port.
 #[derive(Debug)]
 pub(super) struct KeptConnections {
-    inner: Arc<Mutex<Idle>>,
+    inner: Arc<Mutex<IdleConnections>>,
     each_max: usize,
     idle_time: Duration,
 }
@@ -46,7 +46,7 @@ pub(super) struct KeptConnections {
     clippy::vec_box,
     reason = "a line is passed as a box, because it is too large to be moved for each request"
 )]
-struct Idle {
+struct IdleConnections {
     by_place: HashMap<PortKey, Vec<Box<KeptConnection>>>,
     /// Whether a task checks them.
     watched: bool,
@@ -95,7 +95,7 @@ impl KeptConnections {
     /// The body of a response, which returns its connection here when it ends.
     pub(super) fn driven(&self, place: PortKey, line: Box<KeptConnection>, body: Incoming) -> DrivenBody {
         let lines = Self { inner: self.inner.clone(), each_max: self.each_max, idle_time: self.idle_time };
-        DrivenBody { body, used: Some(Used { line, place, lines }), over: false }
+        DrivenBody { body, used: Some(UsedConnection { line, place, lines }), over: false }
     }
 
     fn keep(&self, place: PortKey, mut line: Box<KeptConnection>) {
@@ -116,7 +116,7 @@ impl KeptConnections {
 }
 
 /// Closes connections that are not worth keeping, until none is kept.
-async fn watch(inner: Arc<Mutex<Idle>>, idle_time: Duration) {
+async fn watch(inner: Arc<Mutex<IdleConnections>>, idle_time: Duration) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let mut idle = lock(&inner);
@@ -133,7 +133,7 @@ async fn watch(inner: Arc<Mutex<Idle>>, idle_time: Duration) {
 }
 
 // Lists are changed by single statements, so a panic elsewhere leaves them valid.
-fn lock(inner: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+fn lock(inner: &Mutex<IdleConnections>) -> MutexGuard<'_, IdleConnections> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -195,12 +195,12 @@ fn drive(connection: &mut Option<Connection>, ctx: &mut Context<'_>) {
 pub(super) struct DrivenBody {
     body: Incoming,
     /// `None` for a response whose connection has its own task.
-    used: Option<Used>,
+    used: Option<UsedConnection>,
     over: bool,
 }
 
 #[derive(Debug)]
-struct Used {
+struct UsedConnection {
     line: Box<KeptConnection>,
     place: PortKey,
     lines: KeptConnections,

@@ -40,9 +40,9 @@ use http::Method;
 
 use crate::e2b::reach;
 use access::Credentials;
-pub use address::{Addressed, Form, Target, addressed};
+pub use address::{Form, RequestAddress, Target, addressed};
 pub use address::{authority, is_local, is_own};
-use admitted::{Admitted, AdmittedBy};
+use admitted::{AdmittedBy, AdmittedRequest};
 use burrow_http::app::App;
 use burrow_http::error::ApiError;
 use burrow_http::request_target::PeerAddress;
@@ -90,8 +90,12 @@ pub async fn ask(
     request: Request,
 ) -> Result<Response, PortRequestError> {
     let target = Target { sandbox: sandbox.to_string(), port, form: Form::Host };
-    let admitted =
-        Admitted { tenant: tenant.clone(), sandbox: sandbox.clone(), by: AdmittedBy::Key, actor: None };
+    let admitted = AdmittedRequest {
+        tenant: tenant.clone(),
+        sandbox: sandbox.clone(),
+        by: AdmittedBy::Key,
+        actor: None,
+    };
     forward::ask(app, &target, &admitted, request).await
 }
 

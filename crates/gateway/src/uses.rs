@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use burrow_audit::{Action, Event, Outcome, Text};
 
 use super::address::Target;
-use super::admitted::{Admitted, AdmittedBy};
+use super::admitted::{AdmittedBy, AdmittedRequest};
 use super::gateway::Gateway;
 use burrow_http::app::App;
 
@@ -22,9 +22,9 @@ const KNOWN_MAX: usize = 10_000;
 
 /// Uses that were recorded.
 #[derive(Debug, Default)]
-pub(super) struct Uses(Mutex<HashMap<String, u64>>);
+pub(super) struct RecordedUses(Mutex<HashMap<String, u64>>);
 
-impl Uses {
+impl RecordedUses {
     /// Whether this use was not recorded yet.
     fn is_new(&self, what: String, now_ms: u64) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl Uses {
 
 /// Records the use of a port by an authenticated client. Uses of public ports are not recorded: they could fill the
 /// log.
-pub(super) async fn record(app: &App, target: &Target, admitted: &Admitted, peer: Option<IpAddr>) {
+pub(super) async fn record(app: &App, target: &Target, admitted: &AdmittedRequest, peer: Option<IpAddr>) {
     let action = match admitted.by {
         AdmittedBy::Key | AdmittedBy::Token => Action::PortConnect,
         AdmittedBy::Link { .. } | AdmittedBy::Cookie => Action::LinkUse,
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_use_is_recorded_again_only_after_the_window() {
-        let uses = Uses::default();
+        let uses = RecordedUses::default();
         assert!(uses.is_new("a".into(), 0));
         assert!(!uses.is_new("a".into(), WINDOW_MS - 1));
         assert!(uses.is_new("b".into(), WINDOW_MS - 1));

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Time limits of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ConnectionTimeouts {
     /// For a request's head, from its first byte; and for a new connection to send the first byte.
     pub head: Duration,
     /// For a connection without a request, until the next one.
@@ -22,7 +22,7 @@ pub struct Patience {
     pub look_every: Duration,
 }
 
-impl Patience {
+impl ConnectionTimeouts {
     /// A slow link sends a head within seconds; clients keep connections for about a minute.
     pub const USUAL: Self = Self {
         head: Duration::from_secs(10),
@@ -37,7 +37,7 @@ const NONE: u64 = u64::MAX;
 /// The state of one connection. Times are milliseconds since it was opened.
 #[derive(Debug)]
 pub struct Activity {
-    patience: Patience,
+    patience: ConnectionTimeouts,
     began: Instant,
     requests: AtomicUsize,
     idle_since: AtomicU64,
@@ -47,7 +47,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    pub fn new(patience: Patience) -> Self {
+    pub fn new(patience: ConnectionTimeouts) -> Self {
         Self {
             patience,
             began: Instant::now(),
@@ -120,18 +120,18 @@ impl Drop for Guard {
 
 /// A stream that records when bytes arrive.
 #[derive(Debug)]
-pub struct Watched<S> {
+pub struct WatchedStream<S> {
     stream: S,
     activity: Arc<Activity>,
 }
 
-impl<S> Watched<S> {
+impl<S> WatchedStream<S> {
     pub fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self { stream, activity }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -146,7 +146,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -197,14 +197,14 @@ mod tests {
 
     #[test]
     fn a_connection_that_sends_nothing_is_closed() {
-        let activity = Activity::new(Patience::USUAL);
+        let activity = Activity::new(ConnectionTimeouts::USUAL);
         assert!(!activity.is_overdue(HEAD));
         assert!(activity.is_overdue(HEAD + 1));
     }
 
     #[test]
     fn a_running_request_is_never_overdue() {
-        let activity = Arc::new(Activity::new(Patience::USUAL));
+        let activity = Arc::new(Activity::new(ConnectionTimeouts::USUAL));
         let request = activity.begin(false);
         let clone = request.clone();
         drop(request);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_kept_alive_connection_may_be_idle_but_not_slow() {
-        let activity = Arc::new(Activity::new(Patience::USUAL));
+        let activity = Arc::new(Activity::new(ConnectionTimeouts::USUAL));
         drop(activity.begin(false));
         assert!(!activity.is_overdue(IDLE));
         activity.bytes_came();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn http2_frames_between_requests_do_not_begin_a_head() {
-        let activity = Arc::new(Activity::new(Patience::USUAL));
+        let activity = Arc::new(Activity::new(ConnectionTimeouts::USUAL));
         drop(activity.begin(true));
         activity.bytes_came();
         assert!(!activity.is_overdue(IDLE));

@@ -14,7 +14,7 @@ use crate::audit::Audit;
 use crate::error::ApiError;
 use crate::exec_trace::ExecRecords;
 use crate::idempotency;
-use crate::memory::Keeper;
+use crate::memory::MemoryDependencies;
 use crate::metrics::Metrics;
 
 /// Maximum number of parts. There is a fixed number of interfaces.
@@ -63,7 +63,7 @@ pub struct App {
     /// Requests with an `Idempotency-Key` that are in progress.
     pub idempotent_requests: idempotency::IdempotentRequests,
     /// Quotas, disk reserve and consolidation of memory.
-    pub memory: Keeper,
+    pub memory: MemoryDependencies,
     /// The state of the interfaces above this crate.
     parts: Parts,
 }
@@ -72,7 +72,7 @@ impl App {
     pub fn new(
         engine: Engine,
         config: Config,
-        memory: Keeper,
+        memory: MemoryDependencies,
         ExecRecords { audit, metrics }: ExecRecords,
     ) -> Arc<Self> {
         let Background { tasks, operations, draining } = engine.background().clone();

@@ -49,7 +49,7 @@ pub async fn audited(State(app): State<Arc<App>>, mut request: Request, next: Ne
     }
     let trace = Trace::default();
     request.extensions_mut().insert(trace.clone());
-    let mut pending = Pending {
+    let mut pending = PendingEvent {
         action,
         trace,
         method: Text::new(request.method().as_str()),
@@ -73,7 +73,7 @@ pub async fn audited(State(app): State<Arc<App>>, mut request: Request, next: Ne
 }
 
 /// What is recorded when the call ends, or when its client disconnects before that.
-struct Pending {
+struct PendingEvent {
     action: Action,
     trace: Trace,
     method: Text,
@@ -84,7 +84,7 @@ struct Pending {
     app: Option<Arc<App>>,
 }
 
-impl Pending {
+impl PendingEvent {
     fn event(&self, app: &App, status: Option<StatusCode>, made: Option<String>) -> Option<Event> {
         let facts = self.trace.facts();
         // A WebSocket begins with 101.
@@ -125,7 +125,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingEvent {
     fn drop(&mut self) {
         let Some(app) = self.app.take() else { return };
         if let Some(event) = self.event(&app, None, None) {

@@ -16,7 +16,7 @@ use burrow_model::{KeyId, SandboxId, Scope, ScopeSet, Snapshot, SnapshotId, Tena
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-use super::within::Recognised;
+use super::within::RecognisedClient;
 use crate::app::App;
 use crate::audit::Trace;
 use crate::error::ApiError;
@@ -221,7 +221,7 @@ pub fn check_reference(text: &str) -> Result<(), ApiError> {
 }
 
 fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
-    if let Some(recognised) = parts.extensions.get::<Recognised>() {
+    if let Some(recognised) = parts.extensions.get::<RecognisedClient>() {
         return recognise(recognised, parts, app);
     }
     let key = secret(parts).and_then(|secret| app.engine.catalog().authenticate(secret, app.engine.now_ms()));
@@ -239,10 +239,10 @@ fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
 
 /// A client that another protocol has authenticated. Keys are looked up for every request, so that a key that was revoked
 /// in the meantime is rejected. A token was checked with the request that this one is a part of.
-fn recognise(recognised: &Recognised, parts: &Parts, app: &App) -> Result<Caller, ApiError> {
+fn recognise(recognised: &RecognisedClient, parts: &Parts, app: &App) -> Result<Caller, ApiError> {
     let trace = parts.extensions.get::<Trace>().cloned();
     match recognised {
-        Recognised::Key { key, by } => {
+        RecognisedClient::Key { key, by } => {
             let key = app.engine.catalog().usable_key(key, app.engine.now_ms());
             let key = key.ok_or_else(|| unauthorized(true))?;
             if let Some(trace) = &trace {
@@ -251,7 +251,7 @@ fn recognise(recognised: &Recognised, parts: &Parts, app: &App) -> Result<Caller
             }
             Ok(Caller::of(key, trace))
         }
-        Recognised::Sandbox { tenant, sandbox, by } => {
+        RecognisedClient::Sandbox { tenant, sandbox, by } => {
             if let Some(trace) = &trace {
                 trace.asked_inside(tenant, sandbox, true);
                 trace.by_way_of(by);

@@ -45,7 +45,7 @@ impl IntoResponse for IdempotentResponse {
 
 /// Where a request in progress is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum InProgressRecord {
     /// In the catalog, before it starts: otherwise the next daemon could not know that it was executed.
     Durably,
     /// In memory: a repeat that reaches the next daemon finds the result of the first request by itself.
@@ -123,12 +123,12 @@ pub async fn once(
     key: Option<String>,
     scope: &str,
     body: &[u8],
-    begin: Begin,
+    begin: InProgressRecord,
     work: impl Future<Output = Result<IdempotentResponse, ApiError>> + Send + 'static,
 ) -> Result<IdempotentResponse, ApiError> {
     let Some(key) = key else { return work.await };
     let given = Idempotency::of(&key, body);
-    let here = begin == Begin::Here;
+    let here = begin == InProgressRecord::Here;
     if let Some(answer) = repeated(app.idempotent_requests.look_up(tenant, &given, scope, here))? {
         return Ok(answer);
     }
@@ -136,8 +136,8 @@ pub async fn once(
     let catalog = app.engine.catalog().clone();
     let now_ms = app.engine.now_ms();
     let found = match begin {
-        Begin::Durably => catalog.idempotency_begin(tenant, given.clone(), scope, now_ms).await?,
-        Begin::Here => catalog.idempotency_find(tenant, given.clone(), scope, now_ms).await?,
+        InProgressRecord::Durably => catalog.idempotency_begin(tenant, given.clone(), scope, now_ms).await?,
+        InProgressRecord::Here => catalog.idempotency_find(tenant, given.clone(), scope, now_ms).await?,
     };
     if let Some(answer) = repeated(found)? {
         return Ok(answer);
@@ -152,12 +152,12 @@ pub async fn once(
                 (answer.status.as_u16(), kept)
             };
             let settled = match (&result, begin) {
-                (Ok(answer), Begin::Durably) => {
+                (Ok(answer), InProgressRecord::Durably) => {
                     let (status, kept) = reply(answer);
                     catalog.idempotency_finish(&tenant, &key, status, kept).await
                 }
-                (Err(_), Begin::Durably) => catalog.idempotency_abandon(&tenant, &key).await,
-                (Ok(answer), Begin::Here) => {
+                (Err(_), InProgressRecord::Durably) => catalog.idempotency_abandon(&tenant, &key).await,
+                (Ok(answer), InProgressRecord::Here) => {
                     // Recorded in the background: until then, the request stays on the list.
                     let reply = reply(answer);
                     listed.iter().for_each(|listed| listed.done(reply.clone()));
@@ -168,7 +168,7 @@ pub async fn once(
                     });
                     Ok(())
                 }
-                (Err(_), Begin::Here) => Ok(()),
+                (Err(_), InProgressRecord::Here) => Ok(()),
             };
             warn_unless(settled);
             result

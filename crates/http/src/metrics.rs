@@ -43,7 +43,7 @@ const STATES: [&str; 12] = [
 
 /// Operations that write or read the processes of a sandbox, if a client requested them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum ProcessOperation {
     Hibernate,
     Wake,
     Snapshot,
@@ -51,7 +51,7 @@ pub enum Move {
     Fork,
 }
 
-impl Move {
+impl ProcessOperation {
     fn as_str(self) -> &'static str {
         match self {
             Self::Hibernate => "hibernate",
@@ -262,7 +262,7 @@ impl Metrics {
         self.create_seconds.observe(took.as_secs_f64());
     }
 
-    pub fn moved(&self, operation: Move, took: Duration) {
+    pub fn moved(&self, operation: ProcessOperation, took: Duration) {
         let operation = operation.as_str();
         self.operation_seconds.get_or_create(&OperationLabels { operation }).observe(took.as_secs_f64());
     }
@@ -339,7 +339,7 @@ mod tests {
             egress: EgressTotals { allowed: 5, denied: 2, failed: 1, sent_bytes: 10, received_bytes: 20 },
             snapshots: SnapshotTotals { count: 3, ram_bytes: 7, disk_bytes: 9 },
         };
-        metrics.moved(Move::Hibernate, Duration::from_millis(50));
+        metrics.moved(ProcessOperation::Hibernate, Duration::from_millis(50));
         let page = metrics.render(&gauges);
         for line in [
             "burrow_requests_total{method=\"GET\",route=\"/v1/sandboxes/{sandbox}\",status=\"200\"} 1",

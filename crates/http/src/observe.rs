@@ -141,7 +141,7 @@ pub async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next
     let answer = next.run(request).await;
     // The body follows, which may take long.
     drop(active_permit);
-    answer.map(|body| Body::new(Admitted { body, _permit: permit, _in_flight: in_flight }))
+    answer.map(|body| Body::new(AdmittedBody { body, _permit: permit, _in_flight: in_flight }))
 }
 
 /// A temporary refusal.
@@ -151,13 +151,13 @@ fn later(why: &str, hint: &str, seconds: u64) -> Response {
     response
 }
 
-struct Admitted {
+struct AdmittedBody {
     body: Body,
     _permit: OwnedSemaphorePermit,
     _in_flight: Option<InFlight>,
 }
 
-impl hyper::body::Body for Admitted {
+impl hyper::body::Body for AdmittedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

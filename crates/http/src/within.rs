@@ -20,7 +20,7 @@ const PIPE_BYTES: usize = 256 << 10;
 
 /// A client that another protocol has authenticated. No header can express this: only [`client`] adds it to requests.
 #[derive(Clone, Debug)]
-pub enum Recognised {
+pub enum RecognisedClient {
     /// By an API key.
     Key {
         key: KeyId,
@@ -36,7 +36,7 @@ pub fn client(
     app: Arc<App>,
     api: Router,
     options: ClientOptions,
-    recognised: Option<Recognised>,
+    recognised: Option<RecognisedClient>,
 ) -> Result<Client, ClientError> {
     let open = move || {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
@@ -47,7 +47,7 @@ pub fn client(
 }
 
 /// Serves one connection until its client ends it.
-async fn speak(pipe: DuplexStream, api: Router, recognised: Option<Recognised>) {
+async fn speak(pipe: DuplexStream, api: Router, recognised: Option<RecognisedClient>) {
     let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
         if let Some(recognised) = &recognised {
             request.extensions_mut().insert(recognised.clone());

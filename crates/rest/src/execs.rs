@@ -22,7 +22,7 @@ use super::sandboxes::SandboxPath;
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Executor, Reader, check_reference};
 use burrow_http::error::ApiError;
-use burrow_http::idempotency::{Begin, IdempotentResponse, once};
+use burrow_http::idempotency::{IdempotentResponse, InProgressRecord, once};
 use burrow_http::input::{JsonBody, NoParams, Params, Segments, idempotency_key};
 use burrow_http::pages::{PageParams, page};
 use burrow_http::refusals::{Common, GuestRefusals, IdempotencyRefusals, ObjectRefusals, WithBody};
@@ -106,11 +106,11 @@ pub(crate) async fn create(
     let tenant = caller.tenant().clone();
     let scope = format!("execs of {sandbox}");
     let is_guarded = options.rollback != RollbackMode::Nothing;
-    let mut begin = Begin::Durably;
+    let mut begin = InProgressRecord::Durably;
     if !is_guarded && let Some(key) = &key {
         // The id is derived from the request, and no guest starts an id twice. So a repeat after a crash of this daemon
         // finds the exec.
-        begin = Begin::Here;
+        begin = InProgressRecord::Here;
         options.id =
             Some(ExecId::of_bytes(Idempotency::of(key, &body.bytes).digest(&[tenant.as_str(), &scope])));
     }

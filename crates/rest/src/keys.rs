@@ -19,7 +19,7 @@ use burrow_http::app::App;
 use burrow_http::auth::{Admin, UnboundExecutor, check_reference};
 use burrow_http::convert;
 use burrow_http::error::ApiError;
-use burrow_http::idempotency::{Begin, IdempotentResponse, once, to_json};
+use burrow_http::idempotency::{IdempotentResponse, InProgressRecord, once, to_json};
 use burrow_http::input::{JsonBody, NoParams, Params, Segments, idempotency_key};
 use burrow_http::pages::{PageParams, page};
 use burrow_http::refusals::{Common, IdempotencyRefusals, ObjectRefusals, VolumeRefusals, WithBody};
@@ -68,7 +68,8 @@ pub(crate) async fn create(
         let body = to_json(&CreatedKey { key, secret: secret.expose().to_owned() })?;
         Ok(IdempotentResponse { status: StatusCode::CREATED, body, kept: Some(kept) })
     };
-    once(&app, &tenant, idempotency_key(&headers)?, "keys", &body.bytes, Begin::Durably, work).await
+    once(&app, &tenant, idempotency_key(&headers)?, "keys", &body.bytes, InProgressRecord::Durably, work)
+        .await
 }
 
 #[utoipa::path(

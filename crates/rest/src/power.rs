@@ -14,7 +14,7 @@ use burrow_http::app::App;
 use burrow_http::auth::Executor;
 use burrow_http::error::ApiError;
 use burrow_http::input::{NoParams, Params, Segments};
-use burrow_http::metrics::Move;
+use burrow_http::metrics::ProcessOperation;
 use burrow_http::refusals::{Common, SandboxRefusals};
 
 /// The longest grace period for processes to end by themselves.
@@ -138,7 +138,7 @@ pub(crate) async fn hibernate(
             false => engine.hibernate(&tenant, &id).await,
         }
     });
-    timed(&app, Move::Hibernate, hibernated).await
+    timed(&app, ProcessOperation::Hibernate, hibernated).await
 }
 
 #[utoipa::path(
@@ -156,13 +156,13 @@ pub(crate) async fn wake(
 ) -> Result<Json<Sandbox>, ApiError> {
     let woken =
         changed(&app, &caller, &path, |engine, tenant, id| async move { engine.wake(&tenant, &id).await });
-    timed(&app, Move::Wake, woken).await
+    timed(&app, ProcessOperation::Wake, woken).await
 }
 
 /// Records the duration of a transition in the metrics, if it succeeds.
 async fn timed(
     app: &App,
-    which: Move,
+    which: ProcessOperation,
     work: impl Future<Output = Result<Json<Sandbox>, ApiError>>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let began = Instant::now();

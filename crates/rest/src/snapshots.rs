@@ -23,9 +23,9 @@ use burrow_http::app::App;
 use burrow_http::auth::{Executor, Reader, UnboundExecutor};
 use burrow_http::convert;
 use burrow_http::error::ApiError;
-use burrow_http::idempotency::{Begin, IdempotentResponse, once};
+use burrow_http::idempotency::{IdempotentResponse, InProgressRecord, once};
 use burrow_http::input::{JsonBody, NoParams, Segments, idempotency_key, pairs, unknown_parameter};
-use burrow_http::metrics::Move;
+use burrow_http::metrics::ProcessOperation;
 use burrow_http::pages::{PageParams, page};
 use burrow_http::refusals::{Common, IdempotencyRefusals, ObjectRefusals, SandboxRefusals, WithBody};
 
@@ -65,10 +65,10 @@ pub(crate) async fn create(
                 }
             })
             .await?;
-        work_app.metrics.moved(Move::Snapshot, began.elapsed());
+        work_app.metrics.moved(ProcessOperation::Snapshot, began.elapsed());
         IdempotentResponse::json(StatusCode::CREATED, &convert::snapshot(taken))
     };
-    once(&app, &tenant, key, &scope, &body.bytes, Begin::Durably, work).await
+    once(&app, &tenant, key, &scope, &body.bytes, InProgressRecord::Durably, work).await
 }
 
 /// The error for a key that is bound to one sandbox. About another sandbox's snapshot it reveals only that the name is
@@ -231,7 +231,7 @@ pub(crate) async fn restore(
     let restored = app
         .carry_out(async move { Ok(engine.restore(&tenant, &sandbox, &snapshot, files_only).await?) })
         .await?;
-    app.metrics.moved(Move::Restore, began.elapsed());
+    app.metrics.moved(ProcessOperation::Restore, began.elapsed());
     Ok(Json(RestoreResult {
         sandbox: convert::sandbox(restored.row),
         undo: convert::snapshot(restored.undo),
@@ -304,10 +304,10 @@ pub(crate) async fn fork(
         let forked = work_app
             .carry_out(async move { Ok(engine.fork(&work_tenant, &sandbox, options).await?) })
             .await?;
-        work_app.metrics.moved(Move::Fork, began.elapsed());
+        work_app.metrics.moved(ProcessOperation::Fork, began.elapsed());
         IdempotentResponse::json(StatusCode::CREATED, &shown(forked)?)
     };
-    once(&app, &tenant, key, &scope, &body.bytes, Begin::Durably, work).await
+    once(&app, &tenant, key, &scope, &body.bytes, InProgressRecord::Durably, work).await
 }
 
 /// If no child could be created, the response is the first error.

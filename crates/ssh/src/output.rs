@@ -18,7 +18,7 @@ const STDERR: u32 = 1;
 
 /// How a channel ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum ChannelEnd {
     Code(u32),
     /// The name without `SIG`.
     Signal(String),
@@ -30,7 +30,7 @@ pub(crate) enum Ending {
 enum OutputItem {
     Out(Bytes),
     Error(Bytes),
-    End(Ending),
+    End(ChannelEnd),
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Output {
         self.lines(&format!("burrow: {text}\n"))
     }
 
-    pub(crate) async fn end(self, ending: Ending) {
+    pub(crate) async fn end(self, ending: ChannelEnd) {
         let _ = self.queue.send(OutputItem::End(ending)).await;
     }
 
@@ -119,11 +119,11 @@ async fn write(writer: ChannelWriteHalf<Msg>, handle: Handle, mut items: mpsc::R
     }
 }
 
-async fn end(writer: &ChannelWriteHalf<Msg>, handle: &Handle, ending: Ending) {
+async fn end(writer: &ChannelWriteHalf<Msg>, handle: &Handle, ending: ChannelEnd) {
     let _ = match ending {
-        Ending::Gone => return,
-        Ending::Code(code) => writer.exit_status(code).await.is_ok(),
-        Ending::Signal(name) => {
+        ChannelEnd::Gone => return,
+        ChannelEnd::Code(code) => writer.exit_status(code).await.is_ok(),
+        ChannelEnd::Signal(name) => {
             let sent =
                 handle.exit_signal_request(writer.id(), signal(&name), false, String::new(), String::new());
             sent.await.is_ok()

@@ -12,7 +12,7 @@ use russh::{ChannelMsg, ChannelReadHalf, Sig};
 use crate::attached_execs::ExecGuard;
 use crate::connection::Connection;
 use crate::input::Input;
-use crate::output::{Ending, Output};
+use crate::output::{ChannelEnd, Output};
 use crate::session_channel::{SessionSettings, size};
 
 /// Bytes of earlier output that are shown when a client returns to a shell.
@@ -90,7 +90,7 @@ impl Pump {
         connection: &Connection,
         mut reader: ChannelReadHalf,
         output: &Output,
-    ) -> Ending {
+    ) -> ChannelEnd {
         let mut input = Input::new(connection.shared.input.clone());
         let mut closing = false;
         let Self { exec_link, mut attachment, typed } = self;
@@ -109,7 +109,7 @@ impl Pump {
                         ClientEvent::TooMuch => {
                             output.print_note("the command does not read its input, and the input buffer is full").await;
                             exec_link.disconnect(connection).await;
-                            return Ending::Code(255);
+                            return ChannelEnd::Code(255);
                         }
                     }
                 }
@@ -163,7 +163,7 @@ impl ExecLink {
     }
 
     /// The client has disconnected.
-    async fn disconnect(&self, connection: &Connection) -> Ending {
+    async fn disconnect(&self, connection: &Connection) -> ChannelEnd {
         if self.on_disconnect == OnDisconnect::HangUp && !connection.shared.stop.is_cancelled() {
             let hang_up = SendSignal { signal: "HUP".to_owned(), group: true };
             let sent = connection.client().signal_exec(&self.exec.sandbox_id, &self.exec.id, &hang_up).await;
@@ -172,17 +172,17 @@ impl ExecLink {
                 tracing::debug!(exec = self.exec.id, %error, "could not send SIGHUP to an exec");
             }
         }
-        Ending::Gone
+        ChannelEnd::Gone
     }
 
     /// The connection to the exec failed.
-    async fn report_lost(&self, output: &Output, error: &ClientError) -> Ending {
+    async fn report_lost(&self, output: &Output, error: &ClientError) -> ChannelEnd {
         let asleep = error.is_asleep();
         output.print_note(&error.to_string()).await;
         if asleep {
             output.print_note("the sandbox was put to sleep and resumes at its next use: log in again").await;
         }
-        Ending::Code(255)
+        ChannelEnd::Code(255)
     }
 }
 
@@ -231,13 +231,13 @@ async fn forward_next(
     Some(Ok(None))
 }
 
-fn ending(exec: &Exec) -> Ending {
-    let Some(outcome) = &exec.outcome else { return Ending::Code(255) };
+fn ending(exec: &Exec) -> ChannelEnd {
+    let Some(outcome) = &exec.outcome else { return ChannelEnd::Code(255) };
     match (&outcome.signal, outcome.exit_code) {
-        (Some(signal), _) => Ending::Signal(signal.strip_prefix("SIG").unwrap_or(signal).to_owned()),
+        (Some(signal), _) => ChannelEnd::Signal(signal.strip_prefix("SIG").unwrap_or(signal).to_owned()),
         // An exit status has eight bits.
-        (None, Some(code)) => Ending::Code(code.cast_unsigned() & 0xff),
-        (None, None) => Ending::Code(255),
+        (None, Some(code)) => ChannelEnd::Code(code.cast_unsigned() & 0xff),
+        (None, None) => ChannelEnd::Code(255),
     }
 }
 

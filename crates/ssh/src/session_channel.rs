@@ -12,7 +12,7 @@ use crate::connection::Connection;
 use crate::listing;
 use crate::login_name::NoSandbox;
 use crate::menu::{self, Choice};
-use crate::output::{Ending, Output};
+use crate::output::{ChannelEnd, Output};
 use crate::pump::{self, OnDisconnect, Pump};
 
 pub(crate) const SFTP: &str = "sftp";
@@ -55,11 +55,11 @@ pub(crate) async fn serve(connection: Arc<Connection>, channel: Channel<Msg>, ha
     connection.record_activity();
     let output = Output::spawn(&connection, writer, handle, settings.terminal.is_some());
     let ending = match start(&connection, &mut reader, &output, &settings, requested).await {
-        Ok(Started::Running(pump)) => pump.run(&connection, reader, &output).await,
-        Ok(Started::Done(ending)) => ending,
+        Ok(StartResult::Running(pump)) => pump.run(&connection, reader, &output).await,
+        Ok(StartResult::Done(ending)) => ending,
         Err(error) => {
             output.print_note(&error_text(&error)).await;
-            Ending::Code(CODE_OWN_FAILURE)
+            ChannelEnd::Code(CODE_OWN_FAILURE)
         }
     };
     output.end(ending).await;
@@ -68,10 +68,10 @@ pub(crate) async fn serve(connection: Arc<Connection>, channel: Channel<Msg>, ha
 /// The status that `ssh` itself returns if it, and not the command, has failed.
 const CODE_OWN_FAILURE: u32 = 255;
 
-enum Started {
+enum StartResult {
     Running(Box<Pump>),
     /// There is nothing to run, and all messages were printed.
-    Done(Ending),
+    Done(ChannelEnd),
 }
 
 /// Reads requests until one starts something. `None`: the client has disconnected.
@@ -123,13 +123,13 @@ async fn start(
     output: &Output,
     settings: &SessionSettings,
     requested: SessionRequest,
-) -> Result<Started, ClientError> {
+) -> Result<StartResult, ClientError> {
     let found = match connection.sandbox().await {
         Ok(found) => found,
         Err(NoSandbox::Failed(error)) => return Err(error),
         Err(NoSandbox::Claimed) => {
             output.print_note("this SSH key now belongs to you: it has the rights of your API key").await;
-            return Ok(Started::Done(Ending::Code(0)));
+            return Ok(StartResult::Done(ChannelEnd::Code(0)));
         }
         Err(NoSandbox::Unknown) => {
             return report_unknown_sandbox(connection, output, settings, &requested).await;
@@ -146,15 +146,15 @@ async fn start(
             let pump = match choice {
                 Choice::New => start_exec(connection, sandbox, settings, requested).await?,
                 Choice::Reattach(guard) => pump::reattach(connection, guard, settings).await?,
-                Choice::Leave => return Ok(Started::Done(Ending::Code(0))),
+                Choice::Leave => return Ok(StartResult::Done(ChannelEnd::Code(0))),
             };
-            return Ok(Started::running(pump.with_input(typed)));
+            return Ok(StartResult::running(pump.with_input(typed)));
         }
     }
-    start_exec(connection, sandbox, settings, requested).await.map(Started::running)
+    start_exec(connection, sandbox, settings, requested).await.map(StartResult::running)
 }
 
-impl Started {
+impl StartResult {
     fn running(pump: Pump) -> Self {
         Self::Running(Box::new(pump))
     }
@@ -203,7 +203,7 @@ async fn report_unknown_sandbox(
     output: &Output,
     settings: &SessionSettings,
     requested: &SessionRequest,
-) -> Result<Started, ClientError> {
+) -> Result<StartResult, ClientError> {
     let name = connection.login_name();
     output.print_note(&format!("no sandbox `{}`", listing::printable(name))).await;
     let wants_list = matches!(requested, SessionRequest::Shell);
@@ -212,7 +212,7 @@ async fn report_unknown_sandbox(
     }
     // An interactive client that wants the list has not failed; a script that named a sandbox has.
     let code = if wants_list && settings.terminal.is_some() { 0 } else { 1 };
-    Ok(Started::Done(Ending::Code(code)))
+    Ok(StartResult::Done(ChannelEnd::Code(code)))
 }
 
 fn error_text(error: &ClientError) -> String {

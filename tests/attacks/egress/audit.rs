@@ -11,7 +11,7 @@ use super::placeholders::works;
 use super::{again, answered, inside, kept, outside, row, weakly};
 use crate::ground::{Ground, Sandbox};
 use crate::harness::{Daemon, eventually, run};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] =
     &[row("E-A1", "no room for the log; a log with something gone", unlogged, unlogged_unguarded)];
@@ -99,7 +99,7 @@ fn unlogged(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 /// Removed, swapped, repeated and changed events are detected.
-fn changed(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+fn changed(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let daemon = &sandbox.ground.daemon;
     let at = |name: &str| outside().file(name).display().to_string();
     let (export, kept, key) = (at("audit.jsonl"), at("checkpoint"), at("audit.pub"));

@@ -2,7 +2,7 @@
 
 use super::{again, answered, apply, audited, audited_times, inside, kept, outside, row, usual, weakly};
 use crate::ground::{Ground, Sandbox};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     row("E-T1", "another Host or :authority than the connection's", another, another_unguarded),
@@ -32,7 +32,7 @@ fn refused(sandbox: &Sandbox<'_>, body: &str, mark: &str, statuses: &[u16]) -> F
 }
 
 /// A valid request has the secret and is answered without it.
-fn in_order(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+fn in_order(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let found =
         again(sandbox, "ask('good', '/v1/in-order'); http2('good-2', 'up.example', path='/v1/in-order')")?;
     answered(&found, &[200])?;

@@ -9,7 +9,7 @@ use super::{again, answered, audited, begin, inside, outside, row, so_far};
 use crate::controls;
 use crate::ground::{Ground, Run, Sandbox};
 use crate::harness::eventually;
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     row("E-S12", "the memory of the egress process", memory, memory_unguarded),
@@ -236,7 +236,7 @@ while not os.path.exists('/stop'): time.sleep(0.05)
             ensure(!faked.is_empty(), || format!("{what} do not even hold the placeholder"))?;
             fakes += faked.len();
         }
-        Ok::<_, Trouble>(fakes)
+        Ok::<_, RowFailure>(fakes)
     })();
     sandbox.put("/stop", b"");
     sandbox.wait(&exec);

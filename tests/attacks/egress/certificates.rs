@@ -16,19 +16,19 @@ pub(crate) struct Authority {
 }
 
 /// A certificate with its key.
-pub(crate) struct Certified {
+pub(crate) struct CertificateWithKey {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 /// A period of validity.
 #[derive(Clone, Copy)]
-pub(crate) enum Valid {
+pub(crate) enum Validity {
     Long,
     Over,
 }
 
-fn params(subject: &str, names: &[&str], valid: Valid) -> CertificateParams {
+fn params(subject: &str, names: &[&str], valid: Validity) -> CertificateParams {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).unwrap();
     let mut name = DistinguishedName::new();
@@ -36,26 +36,26 @@ fn params(subject: &str, names: &[&str], valid: Valid) -> CertificateParams {
     params.distinguished_name = name;
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = match valid {
-        Valid::Long => rcgen::date_time_ymd(2049, 1, 1),
-        Valid::Over => rcgen::date_time_ymd(2021, 1, 1),
+        Validity::Long => rcgen::date_time_ymd(2049, 1, 1),
+        Validity::Over => rcgen::date_time_ymd(2021, 1, 1),
     };
     params
 }
 
 impl Authority {
     pub(crate) fn new(subject: &str) -> Self {
-        let mut params = params(subject, &[], Valid::Long);
+        let mut params = params(subject, &[], Validity::Long);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap().der().to_vec();
         Self { params, key, certificate }
     }
 
-    pub(crate) fn certifies(&self, names: &[&str], valid: Valid) -> Certified {
+    pub(crate) fn certifies(&self, names: &[&str], valid: Validity) -> CertificateWithKey {
         let key = KeyPair::generate().unwrap();
         let issuer = Issuer::from_params(&self.params, &self.key);
         let certificate = params(names[0], names, valid).signed_by(&key, &issuer).unwrap();
-        Certified { certificate: certificate.der().to_vec(), key: key.serialize_der() }
+        CertificateWithKey { certificate: certificate.der().to_vec(), key: key.serialize_der() }
     }
 
     pub(crate) fn pem(&self) -> String {
@@ -69,10 +69,10 @@ impl Authority {
     }
 }
 
-impl Certified {
+impl CertificateWithKey {
     pub(crate) fn by_itself(names: &[&str]) -> Self {
         let key = KeyPair::generate().unwrap();
-        let certificate = params(names[0], names, Valid::Long).self_signed(&key).unwrap();
+        let certificate = params(names[0], names, Validity::Long).self_signed(&key).unwrap();
         Self { certificate: certificate.der().to_vec(), key: key.serialize_der() }
     }
 

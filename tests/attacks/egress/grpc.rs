@@ -56,7 +56,7 @@ call('not-grpc', '/v1/grpc', kind='application/json')
 }
 
 /// A bidirectional stream, until its rule is removed.
-fn revoked(sandbox: &Sandbox<'_>) -> Result<(), crate::report::Trouble> {
+fn revoked(sandbox: &Sandbox<'_>) -> Result<(), crate::report::RowFailure> {
     let body = r"
 pairs = [(':method', 'POST'), (':scheme', 'https'), (':path', '/v1/grpc'), (':authority', 'grpc.example'),
     ('content-type', 'application/grpc'), ('te', 'trailers')]

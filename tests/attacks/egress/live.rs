@@ -14,7 +14,7 @@ use super::{
 };
 use crate::ground::{Ground, Sandbox};
 use crate::harness::{eventually, run};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     row("E-S10", "rotation and revocation with everything open", changed, changed_unguarded),
@@ -72,7 +72,7 @@ for thread in threads: thread.join()
 "#;
 
 /// Opens all of them, makes a change, and waits until all of them have ended.
-fn ends_with(sandbox: &Sandbox<'_>, change: impl FnOnce()) -> Result<usize, Trouble> {
+fn ends_with(sandbox: &Sandbox<'_>, change: impl FnOnce()) -> Result<usize, RowFailure> {
     let exec = begin(sandbox, OPEN);
     eventually("all of it to be open", || {
         let said = so_far(sandbox, &exec);

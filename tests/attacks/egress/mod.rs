@@ -32,7 +32,7 @@ use probe::{Attempt, attempts};
 
 use crate::ground::{Ground, Run, Sandbox};
 use crate::harness::eventually;
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 /// In the order of the threat list.
 pub(crate) fn rows() -> Vec<Row> {
@@ -93,13 +93,13 @@ fn apply(sandbox: &Sandbox<'_>, rules: &[Value]) {
 // --- Probes
 
 /// Runs a probe in a sandbox with the usual rules.
-fn inside(sandbox: &Sandbox<'_>, body: &str) -> Result<Vec<Attempt>, Trouble> {
+fn inside(sandbox: &Sandbox<'_>, body: &str) -> Result<Vec<Attempt>, RowFailure> {
     apply(sandbox, &usual());
     again(sandbox, body)
 }
 
 /// Runs a probe in a sandbox whose rules stay as they are.
-fn again(sandbox: &Sandbox<'_>, body: &str) -> Result<Vec<Attempt>, Trouble> {
+fn again(sandbox: &Sandbox<'_>, body: &str) -> Result<Vec<Attempt>, RowFailure> {
     attempts(&sandbox.python(&outside::program(body)))
 }
 
@@ -114,27 +114,27 @@ fn so_far(sandbox: &Sandbox<'_>, exec: &str) -> String {
 }
 
 /// Waits for the end of a probe in the background.
-fn ended(sandbox: &Sandbox<'_>, exec: &str) -> Result<Vec<Attempt>, Trouble> {
+fn ended(sandbox: &Sandbox<'_>, exec: &str) -> Result<Vec<Attempt>, RowFailure> {
     let found = sandbox.wait(exec);
     let code = found["outcome"]["exit_code"].as_i64().and_then(|code| i32::try_from(code).ok());
     attempts(&Run { code, out: so_far(sandbox, exec), err: String::new() })
 }
 
 /// Runs a probe without a proxy.
-fn weakly(body: &str) -> Result<Vec<Attempt>, Trouble> {
+fn weakly(body: &str) -> Result<Vec<Attempt>, RowFailure> {
     attempts(&outside().weakly(body))
 }
 
 // --- Judging
 
 /// Every attempt was answered with one of these.
-fn answered(found: &[Attempt], statuses: &[u16]) -> Result<(), Trouble> {
+fn answered(found: &[Attempt], statuses: &[u16]) -> Result<(), RowFailure> {
     let other: Vec<_> = found.iter().filter(|attempt| !statuses.contains(&attempt.status)).collect();
     ensure(other.is_empty(), || format!("not answered with {statuses:?}: {other:?}"))
 }
 
 /// No attempt got any form of a secret.
-fn kept(found: &[Attempt]) -> Result<(), Trouble> {
+fn kept(found: &[Attempt]) -> Result<(), RowFailure> {
     for attempt in found {
         let leak = outside().leak(&attempt.text);
         ensure(leak.is_none(), || format!("`{}` got {leak:?}: {}", attempt.name, attempt.text))?;
@@ -170,7 +170,7 @@ fn audited_times(sandbox: &Sandbox<'_>, count: usize, what: &str, wanted: impl F
 }
 
 /// Checks what a row leaves behind, while its sandbox still exists.
-pub(crate) fn aftermath(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+pub(crate) fn aftermath(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let leak = outside().leak(&sandbox.said());
     ensure(leak.is_none(), || format!("what the sandbox or the API said holds {leak:?}"))?;
     let log = serde_json::to_string(&events(sandbox)).unwrap();

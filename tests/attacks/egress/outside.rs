@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::certificates::{Authority, Certified, Valid};
+use super::certificates::{Authority, CertificateWithKey, Validity};
 use super::hosts::{HostOptions, Records, open};
 use super::probe::PROBE;
 use crate::controls;
@@ -31,7 +31,7 @@ const NAMES: &str = "198.51.100.1 up.example other.example grpc.example live.exa
                      198.51.100.3 self-signed.example\n198.51.100.4 expired.example\n198.51.100.5 wrong.example\n\
                      198.51.100.6 mtls.example mtls-other.example\n127.0.0.1 localhost\n";
 
-pub(crate) struct Outside {
+pub(crate) struct OutsideHosts {
     pub(crate) records: Arc<Records>,
     folder: PathBuf,
     /// In requests to hosts of `bearer` and `metadata`.
@@ -45,9 +45,9 @@ pub(crate) struct Outside {
     _runtime: tokio::runtime::Runtime,
 }
 
-static OUTSIDE: OnceLock<Outside> = OnceLock::new();
+static OUTSIDE: OnceLock<OutsideHosts> = OnceLock::new();
 
-pub(crate) fn outside() -> &'static Outside {
+pub(crate) fn outside() -> &'static OutsideHosts {
     OUTSIDE.get().expect("the suite fills it first")
 }
 
@@ -60,15 +60,15 @@ pub(crate) fn fill() -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("burrow-outside-").tempdir().unwrap();
     let (internet, clients) = (Authority::new("internet"), Authority::new("clients"));
     fs::write(folder.path().join("ca.pem"), internet.pem()).unwrap();
-    let identity = clients.certifies(&["agent.example"], Valid::Long).pem();
+    let identity = clients.certifies(&["agent.example"], Validity::Long).pem();
     fs::write(folder.path().join("identity.pem"), &identity).unwrap();
     let both = &["h2", "http/1.1"][..];
-    let good = |names: &[&str]| internet.certifies(names, Valid::Long);
+    let good = |names: &[&str]| internet.certifies(names, Validity::Long);
     let servers = [
         (BOTH, good(&["up.example", "other.example", "grpc.example", "live.example"]).server(both, None)),
         (OLD, good(&["h1.example"]).server(&["http/1.1"], None)),
-        (SELF_SIGNED, Certified::by_itself(&["self-signed.example"]).server(both, None)),
-        (EXPIRED, internet.certifies(&["expired.example"], Valid::Over).server(both, None)),
+        (SELF_SIGNED, CertificateWithKey::by_itself(&["self-signed.example"]).server(both, None)),
+        (EXPIRED, internet.certifies(&["expired.example"], Validity::Over).server(both, None)),
         (WRONG, good(&["right.example"]).server(both, None)),
         (MUTUAL, good(&["mtls.example", "mtls-other.example"]).server(both, Some(&clients))),
     ];
@@ -83,7 +83,7 @@ pub(crate) fn fill() -> tempfile::TempDir {
     // With characters that encodings treat differently, and assembled here, so that no source contains it.
     let random = || fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().replace('-', "");
     let (secret, second) = (format!("sk-live/{}+", random()), format!("sk-next/{}+", random()));
-    let filled = Outside {
+    let filled = OutsideHosts {
         records,
         folder: folder.path().to_owned(),
         secret,
@@ -96,7 +96,7 @@ pub(crate) fn fill() -> tempfile::TempDir {
     folder
 }
 
-impl Outside {
+impl OutsideHosts {
     /// The configuration of a daemon that trusts these hosts.
     pub(crate) fn config(&self) -> String {
         format!("{}\negress.roots = \"{}\"", island::CONFIG, self.file("ca.pem").display())

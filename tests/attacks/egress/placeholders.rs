@@ -6,7 +6,7 @@ use super::{
     Attempt, again, answered, apply, audited, audited_times, inside, kept, outside, row, usual, weakly,
 };
 use crate::ground::{Ground, Sandbox};
-use crate::report::{Finding, Row, Trouble, ensure};
+use crate::report::{Finding, Row, RowFailure, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     row("E-S6", "a placeholder where it does not belong", misplaced, misplaced_unguarded),
@@ -42,7 +42,7 @@ def places(tag, fake, path='/v1/placed', host='up.example'):
 "#;
 
 /// Every attempt was refused and raised an alert; no host received the placeholder.
-fn alarmed(sandbox: &Sandbox<'_>, found: &[Attempt], fake: &str, words: &str) -> Result<(), Trouble> {
+fn alarmed(sandbox: &Sandbox<'_>, found: &[Attempt], fake: &str, words: &str) -> Result<(), RowFailure> {
     answered(found, &[403])?;
     kept(found)?;
     let alarm = |event: &Value| {
@@ -58,14 +58,14 @@ fn alarmed(sandbox: &Sandbox<'_>, found: &[Attempt], fake: &str, words: &str) ->
 }
 
 /// The placeholder of a sandbox.
-fn placeholder(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
+fn placeholder(sandbox: &Sandbox<'_>) -> Result<String, RowFailure> {
     let fake = sandbox.sh("printf %s \"$API_KEY\"").out;
     ensure(fake.starts_with("sk-") && fake.len() > 40, || format!("no placeholder: {fake:?}"))?;
     Ok(fake)
 }
 
 /// The placeholder in its own position is replaced by the secret.
-fn replaced(sandbox: &Sandbox<'_>, fake: &str) -> Result<(), Trouble> {
+fn replaced(sandbox: &Sandbox<'_>, fake: &str) -> Result<(), RowFailure> {
     let found =
         again(sandbox, &format!("ask('good', '/v1/replaced', more=b'Authorization: Bearer {fake}\\r\\n')"))?;
     answered(&found, &[200])?;
@@ -138,7 +138,7 @@ fn foreign(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 /// A fork has its source's placeholder; the fork's own rules decide what it means there.
-fn forked(sandbox: &Sandbox<'_>, own: &str) -> Result<(), Trouble> {
+fn forked(sandbox: &Sandbox<'_>, own: &str) -> Result<(), RowFailure> {
     let daemon = &sandbox.ground.daemon;
     daemon.ok(&["fork", &sandbox.id, "--name", "fork-of-s7", "--files-only"]);
     let outcome = (|| {
@@ -161,7 +161,7 @@ fn foreign_unguarded(_: &Ground) -> Finding {
 }
 
 /// For rows that only check that a connection is possible.
-pub(super) fn works(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+pub(super) fn works(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let found = inside(sandbox, "ask('good', '/v1/works')")?;
     answered(&found, &[200])?;
     kept(&found)

@@ -4,7 +4,7 @@
 //! program without Burrow; inside it has none, and its requests get one on their way, if the rules allow it.
 
 use crate::ground::Run;
-use crate::report::{Trouble, ensure};
+use crate::report::{RowFailure, ensure};
 
 /// One attempt of a probe: `= name status`, and everything it received.
 #[derive(Clone, Debug)]
@@ -16,13 +16,13 @@ pub(crate) struct Attempt {
 }
 
 /// The attempts of a probe, in its order. Fails unless the probe ran to its end.
-pub(crate) fn attempts(run: &Run) -> Result<Vec<Attempt>, Trouble> {
+pub(crate) fn attempts(run: &Run) -> Result<Vec<Attempt>, RowFailure> {
     let mut found: Vec<Attempt> = Vec::new();
     for line in run.out.split_inclusive('\n') {
         let begun = line.strip_prefix("= ").and_then(|rest| rest.trim_end().rsplit_once(' '));
         match (begun, found.last_mut()) {
             (Some((name, status)), _) => {
-                let status = status.parse().map_err(|_| Trouble::Failed(format!("no status: {line}")))?;
+                let status = status.parse().map_err(|_| RowFailure::Failed(format!("no status: {line}")))?;
                 found.push(Attempt { name: name.to_owned(), status, text: String::new() });
             }
             (None, Some(last)) => last.text.push_str(line),

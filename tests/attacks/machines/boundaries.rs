@@ -12,7 +12,7 @@ use crate::boundaries::{EXE_PROBE, HostState};
 use crate::controls::run;
 use crate::ground::{Sandbox, fingerprint};
 use crate::harness::eventually;
-use crate::report::{Finding, Trouble, ensure};
+use crate::report::{Finding, RowFailure, ensure};
 
 pub(super) const ROWS: &[MachineRow] = &[
     own("P-K10", "setuid files, sudo", setuid),
@@ -43,7 +43,7 @@ fn setuid(sandbox: &Sandbox<'_>) -> Finding {
 // --- P-K12
 
 /// The base files of all machines, byte for byte.
-fn sums(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
+fn sums(sandbox: &Sandbox<'_>) -> Result<String, RowFailure> {
     let sums = run(Command::new("sha256sum").args(shared(sandbox.ground)));
     ensure(sums.ok(), || format!("{sums:?}"))?;
     Ok(sums.out)
@@ -120,7 +120,7 @@ fn hostile_disk(sandbox: &Sandbox<'_>) -> Finding {
     let other = ground.sandbox(&[]);
     ends_by(&other, &json!({ "argv": ["sh", "-c", RUBBISH] }));
     let rubbish = started(&other)?;
-    ensure(rubbish != Started::Runs, || "it runs on a disk of rubbish".to_owned())?;
+    ensure(rubbish != StartResult::Runs, || "it runs on a disk of rubbish".to_owned())?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     ensure(!mounts.contains("disk.raw"), || "the host has mounted a guest's disk".to_owned())?;
     ensure(HostState::look() == host && fingerprint(ground.canaries.folder()) == before, || {
@@ -140,20 +140,20 @@ fn ends_by(sandbox: &Sandbox<'_>, request: &Value) {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Started {
+enum StartResult {
     Runs,
     Refused,
 }
 
 /// Starts it again: it runs on its own files, or the client gets the reason for the failure.
-fn started(sandbox: &Sandbox<'_>) -> Result<Started, Trouble> {
+fn started(sandbox: &Sandbox<'_>) -> Result<StartResult, RowFailure> {
     let answer = sandbox.ask("POST", "/start");
     if answer.status == 200 {
         lives(sandbox)?;
-        return Ok(Started::Runs);
+        return Ok(StartResult::Runs);
     }
     let state = sandbox.ask("GET", "").json();
     ensure(state["state"] != "running", || format!("{} {}, and yet: {state}", answer.status, answer.text()))?;
     ensure(answer.text().contains("message"), || format!("{} without a reason", answer.status))?;
-    Ok(Started::Refused)
+    Ok(StartResult::Refused)
 }

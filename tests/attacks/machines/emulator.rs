@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use crate::ground::{Ground, Sandbox};
-use crate::report::{Trouble, ensure};
+use crate::report::{RowFailure, ensure};
 use crate::resources::group_files;
 
 /// Uids from here on belong to no user and no service.
@@ -25,7 +25,7 @@ pub(super) struct Emulator {
 
 impl Emulator {
     /// The only process in the sandbox's cgroups; `None` if there is no process at all.
-    pub(super) fn of(sandbox: &Sandbox<'_>) -> Result<Option<Self>, Trouble> {
+    pub(super) fn of(sandbox: &Sandbox<'_>) -> Result<Option<Self>, RowFailure> {
         let groups = group_files(sandbox, "cgroup.procs");
         let members: Vec<&str> = groups.iter().map(|members| members.trim()).collect();
         if members.iter().all(|members| members.is_empty()) {
@@ -41,8 +41,8 @@ impl Emulator {
     }
 
     /// Of a running machine.
-    pub(super) fn running(sandbox: &Sandbox<'_>) -> Result<Self, Trouble> {
-        Self::of(sandbox)?.ok_or_else(|| Trouble::Failed("its machine has no emulator".to_owned()))
+    pub(super) fn running(sandbox: &Sandbox<'_>) -> Result<Self, RowFailure> {
+        Self::of(sandbox)?.ok_or_else(|| RowFailure::Failed("its machine has no emulator".to_owned()))
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -50,7 +50,7 @@ impl Emulator {
     }
 
     /// Checks that a guest which breaks out into it gains nothing.
-    pub(super) fn confined(&self) -> Result<(), Trouble> {
+    pub(super) fn confined(&self) -> Result<(), RowFailure> {
         let tasks = fs::read_dir(self.file("task")).map_err(|error| format!("the emulator: {error}"))?;
         let mut looked_at = 0;
         for task in tasks.filter_map(Result::ok) {
@@ -100,7 +100,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The status lines of a thread without privileges.
-fn powerless(status: &str) -> Result<(), Trouble> {
+fn powerless(status: &str) -> Result<(), RowFailure> {
     for name in ["Uid", "Gid"] {
         let ids = field(status, name).unwrap_or_default();
         let strangers =
@@ -175,7 +175,7 @@ pub(super) fn remember(ground: &Ground) {
 }
 
 /// After every row, while its sandbox still exists.
-pub(super) fn aftermath(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+pub(super) fn aftermath(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     // A row may have deleted its sandbox, or left it stopped: then there must be no process.
     let state = sandbox.ask("GET", "").json()["state"].as_str().map(str::to_owned);
     match Emulator::of(sandbox)? {
@@ -207,7 +207,7 @@ impl Mounts {
         Self(places.filter(|place| !place.contains("burrow")).map(str::to_owned).collect())
     }
 
-    pub(super) fn are_as_they_were(&self) -> Result<(), Trouble> {
+    pub(super) fn are_as_they_were(&self) -> Result<(), RowFailure> {
         let Self(now) = Self::now();
         ensure(self.0 == now, || format!("the host's mounts were {:?} and are {now:?}", self.0))
     }

@@ -12,8 +12,8 @@ use super::{MachineRow, lives, own};
 use crate::ground::{Ground, Sandbox};
 use crate::harness::eventually;
 use crate::kernel::{READ_PROBE, disk, namespace_probe, not_by_the_file_interface, worked};
-use crate::report::{Finding, Trouble, ensure};
-use crate::syscalls::{LAST, Named, PROBE, is_refused, named, numbered, only_here};
+use crate::report::{Finding, RowFailure, ensure};
+use crate::syscalls::{CallResults, LAST, PROBE, is_refused, named, numbered, only_here};
 
 pub(super) const ROWS: &[MachineRow] = &[
     own("P-K1", "mount what there is", mounts),
@@ -122,7 +122,7 @@ fn tracing(sandbox: &Sandbox<'_>) -> Finding {
 
 // --- P-K4, P-K5, P-K6
 
-fn calls_inside(sandbox: &Sandbox<'_>) -> Result<BTreeMap<String, Named>, Trouble> {
+fn calls_inside(sandbox: &Sandbox<'_>) -> Result<BTreeMap<String, CallResults>, RowFailure> {
     only_here()?;
     sandbox.ground.compile_unguarded("syscalls", PROBE);
     sandbox.bring("syscalls");
@@ -166,7 +166,7 @@ fn native_calls(sandbox: &Sandbox<'_>) -> Finding {
 
 fn foreign_calls(sandbox: &Sandbox<'_>) -> Finding {
     let calls = calls_inside(sandbox)?;
-    let count = |way: fn(&Named) -> &String| {
+    let count = |way: fn(&CallResults) -> &String| {
         calls.values().filter(|call| !is_refused(way(call)) && way(call) != "died").count()
     };
     let (x32, int80) = (count(|call| &call.x32), count(|call| &call.int80));

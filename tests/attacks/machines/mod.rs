@@ -20,7 +20,7 @@ mod network;
 mod resources;
 
 use crate::ground::{Ground, Run, Sandbox};
-use crate::report::{Finding, Report, Row, Trouble, ensure};
+use crate::report::{Finding, Report, Row, RowFailure, ensure};
 
 /// Rows of containers with the same expected result.
 const SAME: [&str; 5] = ["P-R11", "P-K13", "P-F1", "P-F4", "P-F6"];
@@ -111,14 +111,14 @@ pub(crate) fn report(driver: &'static str, ground: &Ground) -> Report {
 }
 
 /// Checks that it continues after every attempt.
-fn lives(sandbox: &Sandbox<'_>) -> Result<Run, Trouble> {
+fn lives(sandbox: &Sandbox<'_>) -> Result<Run, RowFailure> {
     let run = sandbox.sh("echo alive");
     ensure(run.out.trim() == "alive", || format!("the machine is gone: {run:?}"))?;
     Ok(run)
 }
 
 /// Leaves only this much of its disk free, so that filling it is quick.
-fn nearly_full(sandbox: &Sandbox<'_>, left_kib: u32) -> Result<(), Trouble> {
+fn nearly_full(sandbox: &Sandbox<'_>, left_kib: u32) -> Result<(), RowFailure> {
     let filled = sandbox.sh(&format!(
         "sync; free=$(df -k --output=avail / | tail -1); fallocate -l $((free-{left_kib}))K /filler && df -k --output=avail / | tail -1"
     ));

@@ -17,7 +17,7 @@ use crate::controls::run;
 use crate::ground::{Ground, Sandbox};
 use crate::harness::eventually;
 use crate::network::{blocked, program};
-use crate::report::{Finding, Trouble, ensure};
+use crate::report::{Finding, RowFailure, ensure};
 use crate::test_network::test_network;
 
 pub(super) const ROWS: &[MachineRow] = &[
@@ -90,12 +90,12 @@ print('frames=%d' % frames, flush=True)
 ";
 
 /// A capture of all packets in the outside namespace.
-struct Outside {
+struct PacketCapture {
     child: Child,
     stop: PathBuf,
 }
 
-impl Outside {
+impl PacketCapture {
     fn listen(ground: &Ground) -> Self {
         let folder = ground.folder("capture");
         let (stop, said) = (folder.join("stop"), folder.join("said"));
@@ -121,7 +121,7 @@ fn heard(said: &str) -> Vec<String> {
 }
 
 /// Addresses and routes of the machine's gateway.
-fn gateway(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
+fn gateway(sandbox: &Sandbox<'_>) -> Result<String, RowFailure> {
     let info = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let place =
         info.lines().filter_map(|line| line.split(' ').nth(4)).find(|place| place.ends_with(&sandbox.id));
@@ -137,7 +137,7 @@ fn forged(sandbox: &Sandbox<'_>) -> Finding {
     let capture = neighbour.start(&json!({ "argv": ["python3", "-c", CAPTURE, "/stop"] }));
     let said = |exec: &str| neighbour.ask("GET", &format!("/execs/{exec}/output?format=raw")).text();
     eventually("a capture in the neighbour", || said(&capture).contains("listening").then_some(()));
-    let outside = Outside::listen(sandbox.ground);
+    let outside = PacketCapture::listen(sandbox.ground);
     let (hits, datagrams, before) = (test_network().hits(), test_network().datagrams(), gateway(sandbox)?);
     let sent = sandbox.python(&program(FORGE));
     ensure(sent.ok() && sent.out.lines().count() == KINDS, || format!("not all were sent: {sent:?}"))?;
@@ -161,7 +161,7 @@ fn forged(sandbox: &Sandbox<'_>) -> Finding {
 }
 
 fn forged_unguarded(ground: &Ground) -> Finding {
-    let outside = Outside::listen(ground);
+    let outside = PacketCapture::listen(ground);
     let sent = test_network().weakly(&program(FORGE));
     ensure(sent.out.lines().count() == KINDS, || format!("{sent:?}"))?;
     let arrived = outside.end();

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::emulator::{Emulator, host_logged, names};
 use super::{MachineRow, lives, nearly_full, own};
 use crate::ground::{Ground, Sandbox};
-use crate::report::{Finding, Trouble, ensure};
+use crate::report::{Finding, RowFailure, ensure};
 use crate::resources::{BUSY, DESCRIPTORS, measured_share, zombies_of};
 use crate::streams::{OPEN_TERMINALS, agent_terminals, flood_of, held_up, read_whole};
 
@@ -60,7 +60,7 @@ fn ram(sandbox: &Sandbox<'_>) -> Finding {
 // --- P-R3, P-R4
 
 /// At most as many bytes as its disk may have, and nothing else.
-fn disk_is_bounded(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+fn disk_is_bounded(sandbox: &Sandbox<'_>) -> Result<(), RowFailure> {
     let held = fs::metadata(sandbox.root().join("disk.raw")).unwrap().len();
     ensure(held <= 1 << 30, || format!("its disk has {held} bytes"))
 }

@@ -65,7 +65,7 @@ struct Request {
 }
 
 /// Possible contents of a sandbox when it was copied, by its id: before and after a change.
-type Changing = BTreeMap<String, [Words; 2]>;
+type ChangingContents = BTreeMap<String, [Words; 2]>;
 
 /// A snapshot that did not exist before.
 pub(super) struct FoundSnapshot {
@@ -297,7 +297,7 @@ impl Scenario {
         let changes = requests.iter().filter(|request| request.copies.is_none() && copied(&request.id));
         let words =
             |request: &Request| self.done(request).map(|done| [request.before.words.clone(), done.words]);
-        let changing: Changing =
+        let changing: ChangingContents =
             changes.filter_map(|request| Some((request.id.clone(), words(request)?))).collect();
         let rows = self.rows();
         for (request, ended) in requests.iter().zip(&ended) {
@@ -442,7 +442,12 @@ impl Scenario {
     }
 
     /// Adds the children of forks to the model.
-    fn find_children(&mut self, requests: &[Request], rows: &BTreeMap<String, Value>, changing: &Changing) {
+    fn find_children(
+        &mut self,
+        requests: &[Request],
+        rows: &BTreeMap<String, Value>,
+        changing: &ChangingContents,
+    ) {
         for (id, row) in rows {
             // A sandbox whose removal failed is still listed, and so is one that a request has just removed.
             if self.sandboxes.contains_key(id) || requests.iter().any(|request| request.id == *id) {
@@ -466,7 +471,7 @@ impl Scenario {
     fn find_snapshots(
         &mut self,
         before: &BTreeMap<String, SandboxModel>,
-        changing: &Changing,
+        changing: &ChangingContents,
     ) -> Vec<FoundSnapshot> {
         let found = self.learn_snapshots(before, changing);
         for snapshot in found.iter().filter(|snapshot| snapshot.kind != "fork") {
@@ -485,7 +490,7 @@ impl Scenario {
     pub(super) fn learn_snapshots(
         &mut self,
         before: &BTreeMap<String, SandboxModel>,
-        changing: &Changing,
+        changing: &ChangingContents,
     ) -> Vec<FoundSnapshot> {
         let mut found = Vec::new();
         for row in self.daemon.json(&["snapshot", "ls", "--all", "--json"]).as_array().unwrap() {

@@ -9,7 +9,7 @@ use burrow_client::{Client, Memory, MemorySelection};
 
 use super::conversations::{Question, read};
 use super::recall::{mean, store};
-use crate::daemon::Prepared;
+use crate::daemon::BenchSetup;
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
@@ -28,7 +28,7 @@ struct Shares {
     cited: f64,
 }
 
-pub(super) async fn measure(client: &Client, prepared: &Prepared) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(client: &Client, prepared: &BenchSetup) -> Result<Vec<Figure>, BenchError> {
     let Some(path) = &prepared.locomo else { return Ok(Vec::new()) };
     let (mut before, mut after, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for (number, conversation) in read(path)?.iter().enumerate() {

@@ -11,7 +11,7 @@ use burrow_client::{Client, MemorySelection};
 use serde_json::json;
 
 use super::conversations::{Conversation, Question, read};
-use crate::daemon::{Daemon, Kind, Prepared};
+use crate::daemon::{BenchSetup, Daemon, Kind};
 use crate::error::BenchError;
 use crate::report::{Figure, Target};
 
@@ -72,7 +72,7 @@ const MINILM: Names = Names {
 
 const NOTE: &str = "share of the turns that answer a question among the first hits, mean over the questions";
 
-pub(in super::super) async fn measure(prepared: &Prepared) -> Result<Vec<Figure>, BenchError> {
+pub(in super::super) async fn measure(prepared: &BenchSetup) -> Result<Vec<Figure>, BenchError> {
     let Some(path) = &prepared.locomo else {
         eprintln!("  left out: `LOCOMO=<file>` names the conversations");
         return Ok(Vec::new());
@@ -87,7 +87,7 @@ pub(in super::super) async fn measure(prepared: &Prepared) -> Result<Vec<Figure>
 }
 
 async fn measure_with(
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     names: &Names,
     conversations: &[Conversation],
 ) -> Result<Vec<Figure>, BenchError> {

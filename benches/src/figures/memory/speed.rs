@@ -12,7 +12,7 @@ use burrow_client::{Client, Memory, MemorySelection};
 use super::chroma::{self, Chroma};
 use super::consolidated;
 use super::texts::{Language, Random};
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::figures::{Scale, create};
 use crate::process::rss_kib;
@@ -40,14 +40,14 @@ struct FilledSandbox {
 }
 
 /// The measurements at one size.
-struct AtSize {
+struct SizeMeasurements {
     adds: Samples,
     searches: Samples,
 }
 
 pub(in super::super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let client = daemon.client()?;
@@ -89,7 +89,7 @@ pub(in super::super) async fn measure(
     Ok(figures)
 }
 
-fn against_peer(bulk: f64, small: &AtSize, peer: Option<&Chroma>) -> Vec<Figure> {
+fn against_peer(bulk: f64, small: &SizeMeasurements, peer: Option<&Chroma>) -> Vec<Figure> {
     let note = "p50 of POST search at a hundred thousand entries";
     let search = Figure::median("memory.search", &small.searches, "ms", note);
     let note = "p50 of one durable add at a hundred thousand entries";
@@ -128,7 +128,7 @@ impl FilledSandbox {
         NewEntry { session, ..NewEntry::note(self.language.entry(number)) }
     }
 
-    async fn measure(&mut self, scale: &Scale) -> Result<AtSize, BenchError> {
+    async fn measure(&mut self, scale: &Scale) -> Result<SizeMeasurements, BenchError> {
         let searches = self.searches(&self.memory, scale).await?;
         let mut adds = Samples::default();
         for round in 0..WARM_UP + scale.memory_samples {
@@ -140,7 +140,7 @@ impl FilledSandbox {
             }
             self.entries += 1;
         }
-        Ok(AtSize { adds, searches })
+        Ok(SizeMeasurements { adds, searches })
     }
 
     async fn searches(&self, memory: &Memory, scale: &Scale) -> Result<Samples, BenchError> {
@@ -199,7 +199,7 @@ async fn fork(client: &Client, sandbox: &str) -> Result<(String, Duration), Benc
     Ok((child.id, elapsed))
 }
 
-async fn peer(prepared: &Prepared, scale: &Scale) -> Result<Option<Chroma>, BenchError> {
+async fn peer(prepared: &BenchSetup, scale: &Scale) -> Result<Option<Chroma>, BenchError> {
     let Some(python) = prepared.chroma.clone() else {
         eprintln!("  no --chroma: chromadb is not compared with");
         return Ok(None);

@@ -9,7 +9,7 @@ use burrow_api::{CreateSnapshot, ForkSandbox};
 use burrow_client::Client;
 
 use super::{Scale, argv, create, exec};
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::inventory::remove_subvolume;
 use crate::process::run;
@@ -45,7 +45,7 @@ struct Forks {
 pub(super) async fn measure(
     bare: &Daemon,
     usual: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let (client, ahead) = (bare.client()?, usual.client()?);
@@ -99,7 +99,7 @@ struct Floor {
 }
 
 impl Floor {
-    fn prepare(prepared: &Prepared) -> Result<Self, BenchError> {
+    fn prepare(prepared: &BenchSetup) -> Result<Self, BenchError> {
         let volume = prepared.pool.join(format!("daemons/burrow-bench-floor-{}", std::process::id()));
         prepared.snapshot_image(&volume)?;
         Ok(Self { volume })

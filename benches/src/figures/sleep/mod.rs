@@ -11,14 +11,14 @@ mod processes;
 use burrow_client::Client;
 
 use super::{Scale, argv, create, exec};
-use crate::daemon::{Daemon, Kind, Prepared};
+use crate::daemon::{BenchSetup, Daemon, Kind};
 use crate::error::BenchError;
 use crate::report::Figure;
 
 /// With processes, and the cost of waking from a pause.
 pub(super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let mut figures = paused::measure(daemon, scale).await?;
@@ -27,7 +27,7 @@ pub(super) async fn measure(
 }
 
 /// Without processes.
-pub(super) async fn measure_files(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure_files(prepared: &BenchSetup, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let bare = Daemon::start(prepared, Kind::Bare).await?;
     let usual = Daemon::start(prepared, Kind::Usual).await?;
     let figures = files::measure(&bare, &usual, prepared, scale).await?;
@@ -37,7 +37,10 @@ pub(super) async fn measure_files(prepared: &Prepared, scale: &Scale) -> Result<
 }
 
 /// The cost of many sleeping sandboxes for the others.
-pub(super) async fn measure_sleepers(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure_sleepers(
+    prepared: &BenchSetup,
+    scale: &Scale,
+) -> Result<Vec<Figure>, BenchError> {
     let crowded = Daemon::start(prepared, Kind::Roomy).await?;
     let quiet = Daemon::start(prepared, Kind::Roomy).await?;
     let figures = asleep::measure(&crowded, &quiet, scale).await?;

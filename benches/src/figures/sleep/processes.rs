@@ -12,7 +12,7 @@ use burrow_client::Client;
 
 use super::{Scale, argv, create, exec, greet, us_in_ms};
 use crate::criu::{After, Criu};
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{BenchSetup, Daemon};
 use crate::error::BenchError;
 use crate::process::run;
 use crate::report::{Figure, Target};
@@ -61,7 +61,7 @@ struct Rounds {
 
 pub(super) async fn measure(
     daemon: &Daemon,
-    prepared: &Prepared,
+    prepared: &BenchSetup,
     scale: &Scale,
 ) -> Result<Vec<Figure>, BenchError> {
     let Some(program) = &prepared.criu else {

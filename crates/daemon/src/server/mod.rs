@@ -37,8 +37,8 @@ use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
 use crate::error::ServeError;
-use crate::front::Front;
-use burrow_http::activity::{Activity, CloseAfterResponse, Patience, Watched};
+use crate::front::FrontService;
+use burrow_http::activity::{Activity, CloseAfterResponse, ConnectionTimeouts, WatchedStream};
 use burrow_http::request_target::PeerAddress;
 use drained_body::DrainedBody;
 pub(crate) use tls::Tls;
@@ -76,9 +76,9 @@ const BACKLOG: u32 = 1024;
 pub(crate) struct Server {
     pub(crate) listener: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) router: Front,
+    pub(crate) router: FrontService,
     pub(crate) connections_max: usize,
-    pub(crate) patience: Patience,
+    pub(crate) patience: ConnectionTimeouts,
     /// Stops accepting; connections finish their current requests.
     pub(crate) stop: CancellationToken,
     /// Closes all connections immediately.
@@ -188,9 +188,9 @@ fn http() -> auto::Builder<TokioExecutor> {
 /// The state of one connection.
 struct Connection {
     http: Arc<auto::Builder<TokioExecutor>>,
-    router: Front,
+    router: FrontService,
     tls: Option<TlsAcceptor>,
-    patience: Patience,
+    patience: ConnectionTimeouts,
     peer: PeerAddress,
     stop: CancellationToken,
 }
@@ -219,14 +219,14 @@ impl Connection {
             request.extensions_mut().insert(last.clone());
             router.clone().call(DrainedBody::body_of(request).map(Body::new))
         });
-        let io = TokioIo::new(Watched::new(stream, activity.clone()));
+        let io = TokioIo::new(WatchedStream::new(stream, activity.clone()));
         let connection = self.http.serve_connection_with_upgrades(io, TowerToHyperService::new(service));
         let mut connection = pin!(connection);
         // In a `FuturesUnordered`, which polls each of them only when it was woken, and not for every byte.
-        let mut ends: FuturesUnordered<BoxFuture<'_, End>> = FuturesUnordered::new();
-        ends.push(Box::pin(self.stop.cancelled().map(|()| End::WhenDone)));
-        ends.push(Box::pin(farewell.requested().map(|()| End::WhenDone)));
-        ends.push(Box::pin(activity.overdue().map(|()| End::Now)));
+        let mut ends: FuturesUnordered<BoxFuture<'_, ConnectionEnd>> = FuturesUnordered::new();
+        ends.push(Box::pin(self.stop.cancelled().map(|()| ConnectionEnd::WhenDone)));
+        ends.push(Box::pin(farewell.requested().map(|()| ConnectionEnd::WhenDone)));
+        ends.push(Box::pin(activity.overdue().map(|()| ConnectionEnd::Now)));
         loop {
             tokio::select! {
                 biased;
@@ -237,8 +237,8 @@ impl Connection {
                     return;
                 }
                 Some(end) = ends.next() => match end {
-                    End::WhenDone => connection.as_mut().graceful_shutdown(),
-                    End::Now => return,
+                    ConnectionEnd::WhenDone => connection.as_mut().graceful_shutdown(),
+                    ConnectionEnd::Now => return,
                 },
             }
         }
@@ -247,7 +247,7 @@ impl Connection {
 
 /// How we end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ConnectionEnd {
     /// After the current request.
     WhenDone,
     Now,

@@ -18,19 +18,19 @@ use super::world::{Answer, World};
 const PORT: u16 = 49999;
 
 /// The requests that a bridge received: method and path, headers, body.
-type Asked = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
+type ReceivedRequests = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
 
 /// A bridge that sends the same response to every request.
 struct Bridge {
     address: SocketAddr,
-    asked: Asked,
+    asked: ReceivedRequests,
 }
 
 impl Bridge {
     async fn saying(status: u16, text: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Asked::default();
+        let asked = ReceivedRequests::default();
         let (seen, text) = (asked.clone(), text.to_owned());
         let router = Router::new().fallback(async move |request: Request| {
             let (parts, body) = request.into_parts();

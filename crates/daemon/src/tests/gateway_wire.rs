@@ -20,18 +20,18 @@ use tokio_util::task::TaskTracker;
 
 use super::world::World;
 use crate::server::Server;
-use burrow_http::activity::Patience;
+use burrow_http::activity::ConnectionTimeouts;
 
 const PORT: u16 = 8080;
 
-struct Served {
+struct ServedGateway {
     world: World,
     address: SocketAddr,
     host: String,
 }
 
 /// A daemon on a socket, with a sandbox `web` whose port is connected to `inside`.
-async fn serve(extra: &str, inside: SocketAddr) -> Served {
+async fn serve(extra: &str, inside: SocketAddr) -> ServedGateway {
     let world = World::with(extra).await;
     let id = world.sandbox("web").await;
     world.network.serve_port(PORT, Some(inside));
@@ -42,17 +42,17 @@ async fn serve(extra: &str, inside: SocketAddr) -> Served {
         tls: None,
         router: world.router.clone(),
         connections_max: 100,
-        patience: Patience::USUAL,
+        patience: ConnectionTimeouts::USUAL,
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),
         connections: TaskTracker::new(),
     };
     tokio::spawn(server.run());
     let host = format!("{PORT}-{id}.localhost:{}", address.port());
-    Served { world, address, host }
+    ServedGateway { world, address, host }
 }
 
-impl Served {
+impl ServedGateway {
     /// Sends a request head and returns the stream of the response.
     async fn open(&self, request: &str, more: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
@@ -245,7 +245,7 @@ async fn numbered() -> SocketAddr {
     .await
 }
 
-impl Served {
+impl ServedGateway {
     /// Sends a request on a persistent connection, and returns the body.
     async fn ask(&self, stream: &mut BufReader<TcpStream>, path: &str) -> String {
         let (host, key) = (&self.host, &self.world.key);

@@ -21,12 +21,12 @@ use tokio_util::task::TaskTracker;
 
 use super::world::World;
 use crate::server::{Server, Tls};
-use crate::wiring::{DrainTime, Running};
+use crate::wiring::{DrainTime, RunningInterfaces};
 use burrow_config::TlsFiles;
-use burrow_http::activity::Patience;
+use burrow_http::activity::ConnectionTimeouts;
 use burrow_http::error::ApiError;
 
-struct Served {
+struct ServedApi {
     world: World,
     address: SocketAddr,
     stop: CancellationToken,
@@ -34,11 +34,11 @@ struct Served {
     accepting: JoinHandle<()>,
 }
 
-async fn serve(tls: bool, connections_max: usize) -> Served {
-    serve_with(tls, connections_max, Patience::USUAL).await
+async fn serve(tls: bool, connections_max: usize) -> ServedApi {
+    serve_with(tls, connections_max, ConnectionTimeouts::USUAL).await
 }
 
-async fn serve_with(tls: bool, connections_max: usize, patience: Patience) -> Served {
+async fn serve_with(tls: bool, connections_max: usize, patience: ConnectionTimeouts) -> ServedApi {
     let world = World::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -54,7 +54,7 @@ async fn serve_with(tls: bool, connections_max: usize, patience: Patience) -> Se
         connections: connections.clone(),
     };
     let accepting = tokio::spawn(server.run());
-    Served { world, address, stop, connections, accepting }
+    ServedApi { world, address, stop, connections, accepting }
 }
 
 pub(super) fn files() -> TlsFiles {
@@ -174,7 +174,8 @@ async fn heads_beyond_their_limits_are_rejected() {
 #[tokio::test]
 async fn an_idle_connection_is_closed() {
     let short = Duration::from_millis(10);
-    let served = serve_with(false, 10, Patience { head: short, idle: short, look_every: short }).await;
+    let served =
+        serve_with(false, 10, ConnectionTimeouts { head: short, idle: short, look_every: short }).await;
     for head in ["", "GET /healthz HT", "PRI * HTT"] {
         let mut stream = TcpStream::connect(served.address).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -199,7 +200,7 @@ async fn one_connection_too_many_waits_for_another_to_close() {
     assert_eq!(&answer, b"HTTP/1.1 200");
 }
 
-async fn attach(served: &Served, exec: &str) -> tokio_tungstenite::WebSocketStream<TcpStream> {
+async fn attach(served: &ServedApi, exec: &str) -> tokio_tungstenite::WebSocketStream<TcpStream> {
     let stream = TcpStream::connect(served.address).await.unwrap();
     let request = Request::get(format!("ws://x/v1/sandboxes/web/execs/{exec}/attach"))
         .header("host", "x")
@@ -211,7 +212,7 @@ async fn attach(served: &Served, exec: &str) -> tokio_tungstenite::WebSocketStre
     tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap().0
 }
 
-async fn exec(served: &Served, argv: &str) -> String {
+async fn exec(served: &ServedApi, argv: &str) -> String {
     let body = format!("{{\"argv\": {argv}}}");
     let exec = served.world.send_json("POST", "/v1/sandboxes/web/execs", body).await.expect(201).json();
     exec["id"].as_str().unwrap().to_owned()
@@ -295,8 +296,12 @@ async fn shutdown_ends_streams_and_idle_connections_and_lets_requests_finish() {
 async fn shutdown_waits_longer_for_operations_on_sandboxes_than_for_requests() {
     let served = serve(false, 10).await;
     let (app, stop, kill) = (served.world.app.clone(), served.stop.clone(), CancellationToken::new());
-    let running =
-        Running { stop, kill: kill.clone(), connections: served.connections.clone(), app: app.clone() };
+    let running = RunningInterfaces {
+        stop,
+        kill: kill.clone(),
+        connections: served.connections.clone(),
+        app: app.clone(),
+    };
     let (end, ended) = tokio::sync::oneshot::channel();
     let change = tokio::spawn(async move {
         app.carry_out(async move { ended.await.map_err(|_| ApiError::invalid("the test has ended")) }).await

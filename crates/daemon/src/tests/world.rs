@@ -22,13 +22,13 @@ use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use super::guest;
-use crate::front::Front;
+use crate::front::FrontService;
 use crate::router::router;
 use burrow_config::Config;
 use burrow_http::app::App;
 use burrow_http::audit::Audit;
 use burrow_http::exec_trace::ExecRecords;
-use burrow_http::memory::Keeper;
+use burrow_http::memory::MemoryDependencies;
 use burrow_http::metrics::Metrics;
 
 pub(super) struct World {
@@ -40,7 +40,7 @@ pub(super) struct World {
     pub(super) network: SimNetwork,
     pub(super) egress: SimEgress,
     pub(super) clock: Arc<ManualClock>,
-    pub(super) router: Front,
+    pub(super) router: FrontService,
     /// An admin key.
     pub(super) key: String,
     /// The host, for the next daemon.
@@ -259,7 +259,7 @@ async fn start(config: Config, seams: Seams, policy: Policy) -> Arc<App> {
     let records = ExecRecords { audit, metrics: Arc::new(Metrics::new()) };
     let seams = Seams { execs: Arc::new(records.clone()), ..seams };
     let engine = Engine::start(seams, policy).await.unwrap();
-    let keeper = Keeper::open(&config).unwrap();
+    let keeper = MemoryDependencies::open(&config).unwrap();
     App::new(engine, config, keeper, records)
 }
 

@@ -35,9 +35,9 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// A call with one message and one response.
 #[derive(Debug)]
-pub(super) struct Unary<T>(pub(super) T);
+pub(super) struct UnaryCall<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequest<Arc<App>> for Unary<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for UnaryCall<T> {
     type Rejection = RpcError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, RpcError> {
@@ -48,9 +48,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Unary<T> {
 
 /// A call with one message and a streamed response. Errors are sent as the end of the stream.
 #[derive(Debug)]
-pub(super) struct Framed<T>(pub(super) Result<T, RpcError>);
+pub(super) struct StreamedCall<T>(pub(super) Result<T, RpcError>);
 
-impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for Framed<T> {
+impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for StreamedCall<T> {
     type Rejection = RpcError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, RpcError> {

@@ -25,13 +25,13 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::super::error::Refusal;
-use super::inside::Inside;
+use super::inside::EnvdRequest;
 use super::multipart::Multipart;
 use super::user::User;
 use burrow_gateway::Gateway;
 use burrow_gateway::e2b::handed_out::TOKENS_MAX;
-use burrow_gateway::e2b::reach::Call;
-use burrow_gateway::e2b::tokens::{self, Signed};
+use burrow_gateway::e2b::reach::CallEffect;
+use burrow_gateway::e2b::tokens::{self, SignedAddress};
 use burrow_gateway::e2b::{Lookups, reach};
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
@@ -145,16 +145,16 @@ async fn admitted(
     app: &Arc<App>,
     parts: &mut Parts,
     operation: &'static str,
-) -> Result<(Query, Inside), Response> {
+) -> Result<(Query, EnvdRequest), Response> {
     let Params(query) = Params::<Query>::from_request_parts(parts, app)
         .await
         .map_err(|error| Refusal::from(error).into_response())?;
     let Some(signature) = &query.signature else {
-        let inside = Inside::from_request_parts(parts, app).await?;
+        let inside = EnvdRequest::from_request_parts(parts, app).await?;
         let user = query.username.clone();
         return Ok((query, inside.named(user)));
     };
-    let signed = Signed {
+    let signed = SignedAddress {
         path: query.path.clone().unwrap_or_default(),
         operation,
         user: query.username.clone().unwrap_or_default(),
@@ -163,7 +163,7 @@ async fn admitted(
     };
     let inside =
         by_signature(app, parts, query.sandbox_id.clone(), signed).await.map_err(Refusal::into_response)?;
-    if !reach::is_reached(app, &inside.tenant, &inside.sandbox, Call::Use).await {
+    if !reach::is_reached(app, &inside.tenant, &inside.sandbox, CallEffect::Use).await {
         return Err(reach::gone(inside.sandbox.as_str()));
     }
     let user = query.username.clone();
@@ -177,8 +177,8 @@ async fn by_signature(
     app: &Arc<App>,
     parts: &Parts,
     sandbox_id: Option<String>,
-    signed: Signed,
-) -> Result<Inside, Refusal> {
+    signed: SignedAddress,
+) -> Result<EnvdRequest, Refusal> {
     let refused = || Refusal::new(StatusCode::UNAUTHORIZED, "invalid signature");
     let now = app.engine.now_ms() / 1000;
     let counts =
@@ -207,11 +207,15 @@ async fn by_signature(
     if let Some(trace) = &trace {
         trace.asked_inside(&tenant, &sandbox, true);
     }
-    Ok(Inside { tenant, sandbox, user: None, timeout: None, keepalive: super::inside::KEEPALIVE, trace })
+    Ok(EnvdRequest { tenant, sandbox, user: None, timeout: None, keepalive: super::inside::KEEPALIVE, trace })
 }
 
 /// The sandbox whose token an address was signed with, among the tokens that were handed out.
-async fn look_up(app: &Arc<App>, signed: Signed, peer: Option<IpAddr>) -> Result<Option<SandboxId>, Refusal> {
+async fn look_up(
+    app: &Arc<App>,
+    signed: SignedAddress,
+    peer: Option<IpAddr>,
+) -> Result<Option<SandboxId>, Refusal> {
     let busy = || {
         ApiError::new(ErrorCode::Busy, "too many concurrent requests with signed addresses without a sandbox")
     };
@@ -258,7 +262,7 @@ fn shown(entry: &FileEntry) -> Value {
 /// The destination of an upload.
 struct Target<'a> {
     guest: &'a Guest,
-    inside: &'a Inside,
+    inside: &'a EnvdRequest,
     user: User,
     /// For every file of the upload.
     metadata: BTreeMap<String, String>,

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::error::{RpcCode, RpcError};
-use super::connect::Unary;
+use super::connect::UnaryCall;
 use super::entry;
-use super::inside::Inside;
+use super::inside::EnvdRequest;
 use burrow_http::app::App;
 use burrow_http::guest_listing as listing;
 
@@ -35,8 +35,8 @@ pub(super) async fn look(guest: &Guest, path: String) -> Result<Value, RpcError>
 
 pub(super) async fn stat(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<PathRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<PathRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
@@ -45,8 +45,8 @@ pub(super) async fn stat(
 
 pub(super) async fn make_directory(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<PathRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<PathRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
@@ -65,7 +65,7 @@ pub(super) async fn make_directory(
     Ok(Json(json!({ "entry": entry::shown(&made(&guest, &inside, path).await?, None) })))
 }
 
-async fn made(guest: &Guest, inside: &Inside, path: String) -> Result<FileEntry, RpcError> {
+async fn made(guest: &Guest, inside: &EnvdRequest, path: String) -> Result<FileEntry, RpcError> {
     let user = inside.as_user(guest)?;
     let request = |user| Request::MakeDir { path: path.clone(), parents: true, mode: None, user };
     match guest.call(&request(Some(user.name.clone()))).await {
@@ -86,8 +86,8 @@ pub(super) struct MoveRequest {
 
 pub(super) async fn rename(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<MoveRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<MoveRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let user = inside.as_user(&guest)?;
@@ -117,8 +117,8 @@ pub(super) struct ListRequest {
 
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<ListRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<ListRequest>,
 ) -> Result<Response, RpcError> {
     let depth = request.depth.max(1);
     if depth > listing::DEPTH_MAX {
@@ -133,8 +133,8 @@ pub(super) async fn list(
 /// A missing path counts as removed.
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<PathRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<PathRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;

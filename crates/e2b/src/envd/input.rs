@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::super::error::RpcError;
-use super::connect::{Messages, Unary, broken, check_type, end, message, streamed};
-use super::inside::Inside;
+use super::connect::{Messages, UnaryCall, broken, check_type, end, message, streamed};
+use super::inside::EnvdRequest;
 use super::process::Selector;
 use burrow_http::app::App;
 use burrow_http::upload::upload;
@@ -43,8 +43,8 @@ impl ProcessInput {
 
 pub(super) async fn send(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<SendRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<SendRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let bytes = request.input.bytes()?;
     let guest = inside.guest(&app).await?;
@@ -60,8 +60,8 @@ pub(super) struct CloseRequest {
 
 pub(super) async fn close(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<CloseRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<CloseRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let found = request.process.find(&guest).await?;
@@ -85,14 +85,14 @@ struct DataEvent {
     input: ProcessInput,
 }
 
-pub(super) async fn stream(State(app): State<Arc<App>>, inside: Inside, request: Request) -> Response {
+pub(super) async fn stream(State(app): State<Arc<App>>, inside: EnvdRequest, request: Request) -> Response {
     match take(&app, &inside, request).await {
         Ok(()) => streamed(stream::iter([message(&json!({})), end(None)])),
         Err(error) => broken(&app, &inside.sandbox, &error).await,
     }
 }
 
-async fn take(app: &Arc<App>, inside: &Inside, request: Request) -> Result<(), RpcError> {
+async fn take(app: &Arc<App>, inside: &EnvdRequest, request: Request) -> Result<(), RpcError> {
     check_type(&request)?;
     let mut messages = Messages::new(request.into_body(), app.config.bounds.json_body_bytes);
     let first: Option<StreamRequest> = messages.next().await?;

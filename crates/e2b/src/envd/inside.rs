@@ -16,7 +16,7 @@ use http::request::Parts;
 use super::super::error::{Refusal, RpcError};
 use super::marks;
 use super::user::{User, home};
-use burrow_gateway::e2b::reach::{self, Call, gone};
+use burrow_gateway::e2b::reach::{self, CallEffect, gone};
 use burrow_gateway::e2b::tokens;
 use burrow_http::app::App;
 use burrow_http::audit::Trace;
@@ -36,10 +36,10 @@ const KEEPALIVE_SECONDS: std::ops::RangeInclusive<u64> = 1..=3600;
 
 /// An admitted request.
 #[derive(Clone, Debug)]
-pub(super) struct Inside {
+pub(super) struct EnvdRequest {
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
-    /// The user that was given; see [`Inside::as_user`] if there is none.
+    /// The user that was given; see [`EnvdRequest::as_user`] if there is none.
     pub(super) user: Option<String>,
     /// How long the client waits.
     pub(super) timeout: Option<Duration>,
@@ -47,7 +47,7 @@ pub(super) struct Inside {
     pub(super) trace: Option<Trace>,
 }
 
-impl FromRequestParts<Arc<App>> for Inside {
+impl FromRequestParts<Arc<App>> for EnvdRequest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Response> {
@@ -66,15 +66,15 @@ impl FromRequestParts<Arc<App>> for Inside {
         let tenant = match by_token {
             true => app.engine.owner(&sandbox).ok_or_else(|| gone(&text))?,
             false => by_key(parts, app, &sandbox, token.is_some()).await.map_err(|why| match why {
-                Closed::Refused(error) => refusal(parts.uri.path(), error),
-                Closed::Gone => gone(&text),
+                AccessError::Refused(error) => refusal(parts.uri.path(), error),
+                AccessError::Gone => gone(&text),
             })?,
         };
         let trace = parts.extensions.get::<Trace>().cloned();
         if let Some(trace) = &trace {
             trace.asked_inside(&tenant, &sandbox, by_token);
         }
-        let call = if parts.uri.path() == "/health" { Call::Health } else { Call::Use };
+        let call = if parts.uri.path() == "/health" { CallEffect::Health } else { CallEffect::Use };
         if !reach::is_reached(app, &tenant, &sandbox, call).await {
             return Err(gone(&text));
         }
@@ -93,7 +93,7 @@ impl FromRequestParts<Arc<App>> for Inside {
 }
 
 /// Why a key does not give access to a sandbox.
-pub(crate) enum Closed {
+pub(crate) enum AccessError {
     Refused(ApiError),
     Gone,
 }
@@ -103,19 +103,19 @@ pub(crate) async fn by_key(
     app: &Arc<App>,
     sandbox: &SandboxId,
     had_token: bool,
-) -> Result<TenantId, Closed> {
+) -> Result<TenantId, AccessError> {
     let caller = match Executor::from_request_parts(parts, app).await {
         Ok(caller) => caller,
         Err(_) if had_token => {
             let message = "the access token is not valid for this sandbox";
-            return Err(Closed::Refused(ApiError::new(burrow_api::ErrorCode::Unauthorized, message)));
+            return Err(AccessError::Refused(ApiError::new(burrow_api::ErrorCode::Unauthorized, message)));
         }
-        Err(error) => return Err(Closed::Refused(error)),
+        Err(error) => return Err(AccessError::Refused(error)),
     };
     let own = caller.sandbox(app, sandbox.as_str()).await.is_ok();
     match app.engine.owner(sandbox) {
         Some(tenant) if own && tenant == *caller.tenant() => Ok(tenant),
-        Some(_) | None => Err(Closed::Gone),
+        Some(_) | None => Err(AccessError::Gone),
     }
 }
 
@@ -140,7 +140,7 @@ fn user(headers: &HeaderMap) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-impl Inside {
+impl EnvdRequest {
     /// A guest that is awake and has the files by which programs recognise E2B.
     pub(super) async fn guest(&self, app: &App) -> Result<Guest, EngineError> {
         let guest = app.engine.reach(&self.tenant, &self.sandbox).await?;

@@ -28,10 +28,10 @@ const KNOWN_MAX: usize = 10_000;
 
 /// The sandboxes that are known to have the files.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(Mutex<HashMap<SandboxId, Marked>>);
+pub(crate) struct Marks(Mutex<HashMap<SandboxId, StoredMark>>);
 
 #[derive(Debug)]
-struct Marked {
+struct StoredMark {
     generation: u64,
     mark: Mark,
 }
@@ -60,7 +60,7 @@ impl Marks {
         Some(marked.mark.clone())
     }
 
-    fn remember(&self, sandbox: SandboxId, marked: Marked) {
+    fn remember(&self, sandbox: SandboxId, marked: StoredMark) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_MAX {
             known.clear();
@@ -107,7 +107,7 @@ pub(super) async fn put(app: &App, guest: &Guest) -> Mark {
     }
     let mark = Mark { template, has_user: row.spec.user.is_some(), has_mcp };
     if let Some(generation) = generation {
-        app.part::<Marks>().remember(row.id.clone(), Marked { generation, mark: mark.clone() });
+        app.part::<Marks>().remember(row.id.clone(), StoredMark { generation, mark: mark.clone() });
     }
     mark
 }
@@ -135,7 +135,7 @@ mod tests {
         let (marks, sandbox) = (Marks::default(), SandboxId::generate());
         assert!(marks.of(&sandbox, Some(1)).is_none());
         let mark = Mark { template: "base".into(), has_user: true, has_mcp: false };
-        marks.remember(sandbox.clone(), Marked { generation: 1, mark });
+        marks.remember(sandbox.clone(), StoredMark { generation: 1, mark });
         let known = marks.of(&sandbox, Some(1)).unwrap();
         assert_eq!((&*known.template, known.has_user), ("base", true));
         assert!(marks.of(&sandbox, Some(2)).is_none());

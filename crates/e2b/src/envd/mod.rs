@@ -29,8 +29,8 @@ use http::StatusCode;
 use super::error::{RpcCode, RpcError};
 use burrow_http::app::App;
 use burrow_http::routes::{Routes, get, post};
-use inside::Inside;
-pub(super) use inside::{Closed, by_key};
+use inside::EnvdRequest;
+pub(super) use inside::{AccessError, by_key};
 pub(crate) use marks::Marks;
 pub(super) use marks::mark;
 
@@ -67,6 +67,6 @@ async fn no_such_call() -> RpcError {
     RpcError::new(RpcCode::Unimplemented, "Burrow does not support this call")
 }
 
-async fn health(_: Inside) -> StatusCode {
+async fn health(_: EnvdRequest) -> StatusCode {
     StatusCode::NO_CONTENT
 }

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::super::error::{RpcCode, RpcError};
 use super::connect::{StreamCut, cuttable, end, enveloped, message};
-use super::inside::Inside;
+use super::inside::EnvdRequest;
 use burrow_gateway::e2b::reach;
 use burrow_http::app::App;
 use burrow_http::convert;
@@ -50,7 +50,7 @@ enum Stage {
 }
 
 impl Output {
-    pub(super) fn of(app: &Arc<App>, inside: &Inside, session: ExecSession) -> Self {
+    pub(super) fn of(app: &Arc<App>, inside: &EnvdRequest, session: ExecSession) -> Self {
         Self {
             app: app.clone(),
             session,

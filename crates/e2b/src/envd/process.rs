@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::super::error::{RpcCode, RpcError};
 use super::super::mcp;
-use super::connect::{Framed, Unary, broken};
-use super::inside::Inside;
+use super::connect::{StreamedCall, UnaryCall, broken};
+use super::inside::EnvdRequest;
 use super::marks;
 use super::output::Output;
 use crate::envd::Marks;
@@ -92,8 +92,8 @@ pub(super) struct ConnectRequest {
 
 pub(super) async fn start(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Framed(request): Framed<StartRequest>,
+    inside: EnvdRequest,
+    StreamedCall(request): StreamedCall<StartRequest>,
 ) -> Response {
     match begin(&app, &inside, request).await {
         Ok(output) => output.streamed(),
@@ -103,7 +103,7 @@ pub(super) async fn start(
 
 async fn begin(
     app: &Arc<App>,
-    inside: &Inside,
+    inside: &EnvdRequest,
     request: Result<StartRequest, RpcError>,
 ) -> Result<Output, RpcError> {
     let request = request?;
@@ -131,7 +131,7 @@ async fn begin(
     Ok(Output::of(app, inside, session))
 }
 
-fn options(inside: &Inside, request: &StartRequest) -> Result<ExecOptions, RpcError> {
+fn options(inside: &EnvdRequest, request: &StartRequest) -> Result<ExecOptions, RpcError> {
     let process = &request.process;
     let terminal = request.pty.as_ref().map(|pty| {
         let size = pty.size.unwrap_or(Size { cols: 0, rows: 0 });
@@ -154,7 +154,7 @@ fn options(inside: &Inside, request: &StartRequest) -> Result<ExecOptions, RpcEr
     Ok(ExecOptions { workdir: process.cwd.clone().filter(|cwd| !cwd.is_empty()), ..options })
 }
 
-async fn place(app: &App, inside: &Inside, cwd: &str) -> Result<String, RpcError> {
+async fn place(app: &App, inside: &EnvdRequest, cwd: &str) -> Result<String, RpcError> {
     if cwd.starts_with('/') {
         convert::check_path("cwd", cwd)?;
         return Ok(cwd.to_owned());
@@ -167,7 +167,7 @@ async fn place(app: &App, inside: &Inside, cwd: &str) -> Result<String, RpcError
 /// As the given user, else that of the sandbox, else the default user if the image has it, else the image's.
 async fn run(
     app: &App,
-    inside: &Inside,
+    inside: &EnvdRequest,
     options: ExecOptions,
     has_user: bool,
 ) -> Result<ExecSession, RpcError> {
@@ -197,8 +197,8 @@ async fn run(
 /// From now on: earlier output was for earlier readers.
 pub(super) async fn connect(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Framed(request): Framed<ConnectRequest>,
+    inside: EnvdRequest,
+    StreamedCall(request): StreamedCall<ConnectRequest>,
 ) -> Response {
     match join(&app, &inside, request).await {
         Ok(output) => output.streamed(),
@@ -208,7 +208,7 @@ pub(super) async fn connect(
 
 async fn join(
     app: &Arc<App>,
-    inside: &Inside,
+    inside: &EnvdRequest,
     request: Result<ConnectRequest, RpcError>,
 ) -> Result<Output, RpcError> {
     let guest = inside.guest(app).await?;
@@ -221,8 +221,8 @@ async fn join(
 
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    _: Unary<Value>,
+    inside: EnvdRequest,
+    _: UnaryCall<Value>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let all: Vec<ExecInfo> = guest.call(&Request::ExecList).await?;
@@ -245,8 +245,8 @@ pub(super) struct UpdateRequest {
 
 pub(super) async fn update(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<UpdateRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<UpdateRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
     let found = request.process.find(&guest).await?;
@@ -269,8 +269,8 @@ pub(super) struct SignalRequest {
 
 pub(super) async fn signal(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<SignalRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<SignalRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let word = match request.signal.as_str() {
         Some(word) => word.strip_prefix("SIGNAL_").unwrap_or(word).to_owned(),

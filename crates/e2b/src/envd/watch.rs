@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::error::{RpcCode, RpcError};
-use super::connect::{Framed, StreamCut, Unary, broken, cuttable, end, message};
+use super::connect::{StreamCut, StreamedCall, UnaryCall, broken, cuttable, end, message};
 use super::filesystem::look;
-use super::inside::Inside;
+use super::inside::EnvdRequest;
 use burrow_gateway::e2b::reach;
 use burrow_http::app::{App, Part};
 use burrow_http::stream::{GuestReader, GuestWriter, next_frame};
@@ -69,7 +69,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn open(app: &Arc<App>, inside: &Inside, request: &WatchRequest) -> Result<Self, RpcError> {
+    async fn open(app: &Arc<App>, inside: &EnvdRequest, request: &WatchRequest) -> Result<Self, RpcError> {
         let guest = inside.guest(app).await?;
         let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
         let found: FileEntry = guest.call(&Request::Stat { path: path.clone(), follow: true }).await?;
@@ -148,8 +148,8 @@ struct StreamedWatch {
 
 pub(super) async fn watch(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Framed(request): Framed<WatchRequest>,
+    inside: EnvdRequest,
+    StreamedCall(request): StreamedCall<WatchRequest>,
 ) -> Response {
     let opened = async { Watch::open(&app, &inside, &request?).await };
     let watch = match opened.await {
@@ -269,8 +269,8 @@ impl Watchers {
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<WatchRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<WatchRequest>,
 ) -> Result<Json<Value>, RpcError> {
     app.part::<Watchers>().check_room(&inside.sandbox)?;
     let watch = Watch::open(&app, &inside, &request).await?;
@@ -322,8 +322,8 @@ pub(super) struct WatcherRequest {
 
 pub(super) async fn events(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<WatcherRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<WatcherRequest>,
 ) -> Result<Json<Value>, RpcError> {
     // A client that has just written a file polls at once, when the change has not arrived yet.
     tokio::time::sleep(ON_ITS_WAY).await;
@@ -348,8 +348,8 @@ pub(super) async fn events(
 
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    inside: Inside,
-    Unary(request): Unary<WatcherRequest>,
+    inside: EnvdRequest,
+    UnaryCall(request): UnaryCall<WatcherRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let mut all = app.part::<Watchers>().lock();
     let own = all.get(&request.watcher).is_some_and(|kept| kept.sandbox == inside.sandbox);

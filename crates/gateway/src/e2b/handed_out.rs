@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burrow_model::SandboxId;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-use crate::e2b::tokens::Signed;
+use crate::e2b::tokens::SignedAddress;
 
 /// Maximum number of tokens, and of tries for one signed address.
 pub const TOKENS_MAX: usize = 1000;
@@ -108,14 +108,14 @@ impl Drop for LookupPlace<'_> {
 
 /// A token and its generation.
 #[derive(Clone, PartialEq, Eq)]
-pub struct HandedOut {
+pub struct HandedOutToken {
     pub generation: u64,
     pub token: String,
 }
 
-impl std::fmt::Debug for HandedOut {
+impl std::fmt::Debug for HandedOutToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HandedOut").field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("HandedOutToken").field("generation", &self.generation).finish_non_exhaustive()
     }
 }
 
@@ -123,7 +123,7 @@ impl std::fmt::Debug for HandedOut {
 pub struct HandedOutTokens {
     /// With the position of each in the order in which they were handed out; negative positions are from before the
     /// start of this daemon.
-    by_sandbox: HashMap<SandboxId, (i64, HandedOut)>,
+    by_sandbox: HashMap<SandboxId, (i64, HandedOutToken)>,
     next: i64,
     /// Number of signatures computed so far.
     tries: u64,
@@ -134,8 +134,8 @@ impl HandedOutTokens {
     pub fn insert(
         &mut self,
         sandbox: &SandboxId,
-        handed: HandedOut,
-        is_good: impl Fn(&SandboxId, &HandedOut) -> bool,
+        handed: HandedOutToken,
+        is_good: impl Fn(&SandboxId, &HandedOutToken) -> bool,
     ) {
         if self.by_sandbox.len() >= TOKENS_MAX && !self.by_sandbox.contains_key(sandbox) {
             self.by_sandbox.retain(|id, (_, handed)| is_good(id, handed));
@@ -152,7 +152,7 @@ impl HandedOutTokens {
     }
 
     /// Adds tokens from before the start of this daemon, newest first, until the limit. Existing ones stay.
-    pub fn refill(&mut self, older: Vec<(SandboxId, HandedOut)>) {
+    pub fn refill(&mut self, older: Vec<(SandboxId, HandedOutToken)>) {
         for (back, (sandbox, handed)) in (1_i64..).zip(older) {
             if self.by_sandbox.len() >= TOKENS_MAX {
                 return;
@@ -162,7 +162,7 @@ impl HandedOutTokens {
     }
 
     /// The sandbox whose token an address was signed with, and that token.
-    pub fn signed_by(&mut self, signed: &Signed) -> Option<(SandboxId, HandedOut)> {
+    pub fn signed_by(&mut self, signed: &SignedAddress) -> Option<(SandboxId, HandedOutToken)> {
         let mut tries = 0;
         let found = self.by_sandbox.iter().find(|(_, (_, handed))| {
             tries += 1;
@@ -185,14 +185,14 @@ mod tests {
 
     use super::*;
 
-    fn handed(number: usize) -> HandedOut {
-        HandedOut { generation: 0, token: format!("token-{number}") }
+    fn handed(number: usize) -> HandedOutToken {
+        HandedOutToken { generation: 0, token: format!("token-{number}") }
     }
 
-    fn signed_with(token: &str) -> Signed {
+    fn signed_with(token: &str) -> SignedAddress {
         let words = format!("/x:read:user:{token}");
         let hash = ring::digest::digest(&ring::digest::SHA256, words.as_bytes());
-        Signed {
+        SignedAddress {
             path: "/x".into(),
             operation: "read",
             user: "user".into(),

@@ -148,7 +148,7 @@ pub fn needs_connect(row: &SandboxRow) -> bool {
 
 /// The effect of a call on a sleeping sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum CallEffect {
     /// Asks whether it is running; wakes nothing.
     Health,
     /// A use, which wakes it unless its client has turned that off.
@@ -156,7 +156,7 @@ pub enum Call {
 }
 
 /// Whether a sandbox that exists responds to a call.
-pub async fn is_reached(app: &App, tenant: &TenantId, id: &SandboxId, call: Call) -> bool {
+pub async fn is_reached(app: &App, tenant: &TenantId, id: &SandboxId, call: CallEffect) -> bool {
     // Most calls are to running sandboxes, which are known without reading the catalog.
     if app.engine.running(tenant, id).is_some() {
         return true;
@@ -178,11 +178,11 @@ pub async fn sleeps_until_connect(app: &App, tenant: &TenantId, id: &SandboxId) 
     }
 }
 
-fn answers(row: &SandboxRow, call: Call) -> bool {
+fn answers(row: &SandboxRow, call: CallEffect) -> bool {
     if row.state == SandboxState::Deleting {
         return false;
     }
-    state(row) == "running" || (call == Call::Use && !needs_connect(row))
+    state(row) == "running" || (call == CallEffect::Use && !needs_connect(row))
 }
 
 /// Whether the sandbox of a running call is deleted, or being deleted.

@@ -13,7 +13,7 @@ use burrow_catalog::Catalog;
 use burrow_model::{ImageId, SandboxId, VolumeId};
 use ring::digest;
 
-use super::handed_out::HandedOut;
+use super::handed_out::HandedOutToken;
 use crate::e2b::Lookups;
 use crate::gateway::Gateway;
 use burrow_http::app::App;
@@ -39,14 +39,14 @@ pub async fn hand_out_envd_token(app: &App, sandbox: &SandboxId) -> Result<Strin
     let token = app.part::<Gateway>().signer(app).await?.token(ENVD_PURPOSE, sandbox, generation);
     app.part::<Lookups>().tokens().insert(
         sandbox,
-        HandedOut { generation, token: token.clone() },
+        HandedOutToken { generation, token: token.clone() },
         |id, handed| is_good(app, id, handed),
     );
     Ok(token)
 }
 
 /// Whether a token that was handed out is still valid: it was not revoked, and the sandbox exists.
-pub fn is_good(app: &App, sandbox: &SandboxId, handed: &HandedOut) -> bool {
+pub fn is_good(app: &App, sandbox: &SandboxId, handed: &HandedOutToken) -> bool {
     handed.generation == generation(app, sandbox) && app.engine.owner(sandbox).is_some()
 }
 
@@ -55,11 +55,11 @@ pub fn handed_out_before(
     signer: &Signer,
     catalog: &Catalog,
     sandboxes: Vec<SandboxId>,
-) -> Vec<(SandboxId, HandedOut)> {
+) -> Vec<(SandboxId, HandedOutToken)> {
     let of = |id: SandboxId| {
         let generation = catalog.token_generation(&id);
         let token = signer.token(ENVD_PURPOSE, &id, generation);
-        (id, HandedOut { generation, token })
+        (id, HandedOutToken { generation, token })
     };
     sandboxes.into_iter().map(of).collect()
 }
@@ -137,7 +137,7 @@ fn fits(signer: &Signer, purpose: &str, id: &impl Display, generation: u64, toke
 
 /// The fields of a signed address.
 #[derive(Clone, Debug)]
-pub struct Signed {
+pub struct SignedAddress {
     pub path: String,
     pub operation: &'static str,
     pub user: String,
@@ -145,7 +145,7 @@ pub struct Signed {
     pub signature: String,
 }
 
-impl Signed {
+impl SignedAddress {
     /// Whether it was signed with this token; the caller checks whether it has expired.
     pub fn is_by(&self, token: &str) -> bool {
         if self.signature.len() > TEXT_BYTES_MAX {
@@ -192,7 +192,7 @@ mod tests {
         let words = "/a b:read:user:token:17";
         let hash = STANDARD_NO_PAD.encode(digest::digest(&digest::SHA256, words.as_bytes()));
         let signature = format!("v1_{hash}");
-        let good = Signed {
+        let good = SignedAddress {
             path: "/a b".into(),
             operation: "read",
             user: "user".into(),
@@ -202,13 +202,13 @@ mod tests {
         assert!(good.is_by("token"));
         assert!(!good.is_by("token2"));
         for bad in [
-            Signed { path: "/a".into(), ..good.clone() },
-            Signed { operation: "write", ..good.clone() },
-            Signed { user: "root".into(), ..good.clone() },
-            Signed { expires: None, ..good.clone() },
-            Signed { expires: Some("18".into()), ..good.clone() },
-            Signed { signature: "v1_".into(), ..good.clone() },
-            Signed { signature: String::new(), ..good.clone() },
+            SignedAddress { path: "/a".into(), ..good.clone() },
+            SignedAddress { operation: "write", ..good.clone() },
+            SignedAddress { user: "root".into(), ..good.clone() },
+            SignedAddress { expires: None, ..good.clone() },
+            SignedAddress { expires: Some("18".into()), ..good.clone() },
+            SignedAddress { signature: "v1_".into(), ..good.clone() },
+            SignedAddress { signature: String::new(), ..good.clone() },
         ] {
             assert!(!bad.is_by("token"), "{bad:?}");
         }

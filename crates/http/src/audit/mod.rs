@@ -41,11 +41,11 @@ pub struct Audit {
     pub store: Store,
     pub spool: Spool,
     pub config: AuditConfig,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingEvents>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingEvents {
     events: VecDeque<Event>,
     /// Number of events dropped since the log could last be written.
     lost: u64,
@@ -55,7 +55,7 @@ struct Waiting {
 
 /// The result of recording an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recorded {
+pub enum RecordResult {
     Stored,
     /// It could not be written yet, and is retried.
     Waits,
@@ -79,7 +79,7 @@ impl Audit {
     }
 
     /// Records an event. `now_ms` is the engine's clock, which never goes backwards.
-    pub async fn record(&self, event: Event, now_ms: u64) -> Recorded {
+    pub async fn record(&self, event: Event, now_ms: u64) -> RecordResult {
         let durability = durability(event.action);
         // Waiting events are written first, to keep the order.
         let mut events = self.take_waiting();
@@ -87,11 +87,11 @@ impl Audit {
         match self.store.append(events.clone(), now_ms, durability).await {
             Ok(()) => {
                 self.all_is_well();
-                Recorded::Stored
+                RecordResult::Stored
             }
             Err(error) => {
                 self.put_back(events, &error);
-                Recorded::Waits
+                RecordResult::Waits
             }
         }
     }
@@ -99,8 +99,8 @@ impl Audit {
     /// The same, and counts the event.
     pub async fn record_counted(&self, event: Event, now_ms: u64, metrics: &Metrics) {
         match self.record(event, now_ms).await {
-            Recorded::Stored => metrics.audit.recorded(),
-            Recorded::Waits => metrics.audit.failed(),
+            RecordResult::Stored => metrics.audit.recorded(),
+            RecordResult::Waits => metrics.audit.failed(),
         }
     }
 
@@ -117,7 +117,7 @@ impl Audit {
         self.waiting().events.len()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingEvents> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

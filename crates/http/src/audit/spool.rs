@@ -349,15 +349,15 @@ mod tests {
     #[tokio::test]
     async fn without_disk_space_there_is_no_new_segment_and_events_stay_in_the_spool() {
         #[derive(Debug, Default)]
-        struct Free(AtomicU64);
+        struct AdjustableFreeSpace(AtomicU64);
 
-        impl FreeSpace for Free {
+        impl FreeSpace for AdjustableFreeSpace {
             fn free_bytes(&self, _: &Path) -> Option<u64> {
                 Some(self.0.load(Ordering::Relaxed))
             }
         }
         let bench = Bench::new();
-        let free = Arc::new(Free(AtomicU64::new(u64::MAX)));
+        let free = Arc::new(AdjustableFreeSpace(AtomicU64::new(u64::MAX)));
         let folder = bench.folder.path().to_owned();
         let floor = DiskFloor { folder, reserve_bytes: 1 << 20, free: free.clone(), leases: Arc::default() };
         let spool = bench.spool_on(Some(floor));

@@ -64,7 +64,7 @@ impl MemorySetupError {
 
 /// The dependencies of memory.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct MemoryDependencies {
     /// Writes summaries; `None`: summaries are extracts of the texts.
     pub summariser: Option<Arc<dyn Summariser>>,
     folder: PathBuf,
@@ -72,7 +72,7 @@ pub struct Keeper {
     space_bytes_max: u64,
 }
 
-impl Keeper {
+impl MemoryDependencies {
     pub fn open(config: &Config) -> Result<Self, MemorySetupError> {
         let summariser = match &config.memory.summaries {
             None => None,

@@ -21,9 +21,9 @@ use burrow_rest::ssh_link::Link;
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// Trusts every server.
-struct Trusting;
+struct TrustingClient;
 
-impl client::Handler for Trusting {
+impl client::Handler for TrustingClient {
     type Error = russh::Error;
 
     async fn check_server_key(&mut self, _: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
@@ -32,13 +32,13 @@ impl client::Handler for Trusting {
 }
 
 /// An SSH key, and the API key that it belongs to.
-struct Person {
+struct SshUser {
     private: Arc<PrivateKey>,
     public: String,
     secret: String,
 }
 
-impl Person {
+impl SshUser {
     fn stranger() -> Self {
         let private = PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519).unwrap();
         let public = private.public_key().to_openssh().unwrap();
@@ -76,9 +76,9 @@ impl Person {
         }
     }
 
-    async fn login(&self, address: SocketAddr, name: &str) -> Option<Handle<Trusting>> {
+    async fn login(&self, address: SocketAddr, name: &str) -> Option<Handle<TrustingClient>> {
         let config = Arc::new(client::Config::default());
-        let mut handle = client::connect(config, address, Trusting).await.unwrap();
+        let mut handle = client::connect(config, address, TrustingClient).await.unwrap();
         let key = PrivateKeyWithHashAlg::new(self.private.clone(), None);
         let logged_in = handle.authenticate_publickey(name, key).await.unwrap();
         logged_in.success().then_some(handle)
@@ -116,7 +116,7 @@ impl Person {
 }
 
 /// The login that takes over a public key of another API key; or the status of the refusal.
-async fn claim(world: &World, person: &Person, public: &str) -> Result<String, u16> {
+async fn claim(world: &World, person: &SshUser, public: &str) -> Result<String, u16> {
     let body = json!({ "public_key": public }).to_string();
     let answer = world.send_json_as(&person.secret, "POST", "/v1/ssh/keys", body).await;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
@@ -127,10 +127,10 @@ async fn claim(world: &World, person: &Person, public: &str) -> Result<String, u
 }
 
 /// The status of a row's request by a person.
-async fn status(world: &World, row: &Row, person: &Person, sandbox: &str, address: SocketAddr) -> u16 {
+async fn status(world: &World, row: &Row, person: &SshUser, sandbox: &str, address: SocketAddr) -> u16 {
     match row.path {
         "claim" => {
-            let owner = Person::with(world, Scope::Admin, None).await;
+            let owner = SshUser::with(world, Scope::Admin, None).await;
             match claim(world, person, &owner.public).await {
                 // The private key that is used: the claimant's own.
                 Ok(login) => owner.ask(address, &login, row.path).await,
@@ -151,9 +151,9 @@ async fn rights_and_audit_actions_over_ssh_match_the_table() {
     let address: SocketAddr = world.app.part::<Link>().status().address.unwrap().parse().unwrap();
     let sandbox = world.sandbox("web").await;
     let [read, exec] =
-        [Person::with(&world, Scope::Read, None).await, Person::with(&world, Scope::Exec, None).await];
-    let bound = Person::with(&world, Scope::Exec, Some(&sandbox)).await;
-    let nobody = Person::stranger();
+        [SshUser::with(&world, Scope::Read, None).await, SshUser::with(&world, Scope::Exec, None).await];
+    let bound = SshUser::with(&world, Scope::Exec, Some(&sandbox)).await;
+    let nobody = SshUser::stranger();
     let mut wrong = Vec::new();
     for row in table().iter().filter(|row| row.surface == "ssh") {
         let mut got = Vec::new();

@@ -109,9 +109,9 @@ async fn a_watch_sends_past_and_new_changes_and_heartbeats() {
 }
 
 /// A watch of keys, read line by line.
-struct Watching(axum::body::BodyDataStream);
+struct KvWatchLines(axum::body::BodyDataStream);
 
-impl Watching {
+impl KvWatchLines {
     async fn of(world: &World, query: &str) -> Self {
         let request = world.request(&world.key, "GET", &format!("/v1/memory/web/kv-watch{query}"));
         let request = request.body(axum::body::Body::empty()).unwrap();
@@ -142,7 +142,7 @@ impl Watching {
 async fn a_watch_reports_expired_keys() {
     let world = World::new().await;
     world.sandbox("web").await;
-    let mut watching = Watching::of(&world, "?prefix=l").await;
+    let mut watching = KvWatchLines::of(&world, "?prefix=l").await;
     world.put("/v1/memory/web/kv/lock", json!({"value": 1, "ttl_seconds": 1}), 200).await;
     assert_eq!(watching.next().await["kind"], "set");
     world.clock.advance(1_500);
@@ -159,7 +159,7 @@ async fn a_watch_reports_a_restore_and_follows_the_new_branch() {
     let body = json!({"name": "one", "files_only": true});
     world.post("/v1/sandboxes/web/snapshots", body, 201).await;
     world.put("/v1/memory/web/kv/a", json!({"value": 2}), 200).await;
-    let mut watching = Watching::of(&world, "").await;
+    let mut watching = KvWatchLines::of(&world, "").await;
     world.post("/v1/sandboxes/web/restore", json!({"snapshot": "one"}), 200).await;
     let told = watching.next().await;
     assert_eq!(told["kind"], "reset", "{told}");

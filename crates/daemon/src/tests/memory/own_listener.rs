@@ -76,7 +76,7 @@ async fn the_memory_of_a_sandbox_counts_against_its_disk_limit() {
 
 /// The answer of a route to a sandbox whose memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WhenFull {
+enum FullMemoryAnswer {
     /// It adds.
     Refused,
     /// It only reads, forgets or deletes.
@@ -84,8 +84,8 @@ enum WhenFull {
 }
 
 /// What each writing or searching route of the own listener does when there is no space, and a valid body.
-fn when_full(method: &str, path: &str, line: &str) -> (WhenFull, String) {
-    use WhenFull::{Answered, Refused};
+fn when_full(method: &str, path: &str, line: &str) -> (FullMemoryAnswer, String) {
+    use FullMemoryAnswer::{Answered, Refused};
     let steps = json!([{"kind": "command", "run": "true"}]);
     let (answer, body) = match (method, path.strip_prefix("/v1/memory/{of}/").unwrap_or_default()) {
         ("POST", "entries") => (Refused, json!({"text": "x"})),
@@ -139,8 +139,10 @@ async fn every_route_of_the_own_listener_that_adds_is_refused_when_the_space_is_
             path.replace("skills/{name}", "skills/greet").replace("{*key}", "a").replace("{*name}", "a");
         let answer = ask(&inside, route.method, &path, &body).await;
         match expected {
-            WhenFull::Refused => answer.refused(507, "no_space"),
-            WhenFull::Answered => assert!(answer.status.is_success(), "{} {path}: {answer:?}", route.method),
+            FullMemoryAnswer::Refused => answer.refused(507, "no_space"),
+            FullMemoryAnswer::Answered => {
+                assert!(answer.status.is_success(), "{} {path}: {answer:?}", route.method)
+            }
         }
     }
 }
@@ -183,7 +185,7 @@ async fn without_disk_space_nothing_is_added_to_memory() {
         let path = route.path.replace("{of}", "self").replace("{entry}", "memaaaaaaaaaaaaaaaaaaaa");
         let path =
             path.replace("skills/{name}", "skills/greet").replace("{*key}", "a").replace("{*name}", "a");
-        if expected == WhenFull::Refused {
+        if expected == FullMemoryAnswer::Refused {
             ask(&inside, route.method, &path, &body).await.refused(507, "no_space");
         }
     }
