@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 mod circles;
+mod tasks;
 mod tokens;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::tasks::dropped_handles;
 use crate::tokens::{strings_of, tokens_of, without_tests};
 
 /// Lines of a file before its tests.
@@ -377,16 +379,37 @@ const RESTRICTED_CALLS: &[RestrictedCall] = &[
     },
 ];
 
+/// The files that are not for tests, each as its path from the root and its tokens without tests.
+fn every_program_file() -> Vec<(String, Vec<String>)> {
+    let for_tests =
+        |name: &str| name.contains("/tests") || name.contains("conformance") || !name.contains("/src/");
+    let named = every_rust_file().into_iter().map(|(path, text)| {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        (name, text)
+    });
+    let programs = named.filter(|(name, _)| !for_tests(name));
+    programs.map(|(name, text)| (name, without_tests(&tokens_of(&text)))).collect()
+}
+
+#[test]
+fn handles_of_tasks_are_kept_or_dropped_explicitly() {
+    let found: Vec<_> = every_program_file()
+        .into_iter()
+        .flat_map(|(name, tokens)| {
+            dropped_handles(&tokens).into_iter().map(move |call| format!("{name}: {call}"))
+        })
+        .collect();
+    assert!(
+        found.is_empty(),
+        "keep the handle, use a `TaskTracker`, or write `drop(tokio::spawn(…))` with a comment that says what ends the task:\n{}",
+        found.join("\n")
+    );
+}
+
 #[test]
 fn only_listed_files_read_the_wall_clock_or_start_programs() {
     let mut wrong = Vec::new();
-    for (path, text) in every_rust_file() {
-        let name = path.strip_prefix(root()).unwrap().display().to_string();
-        let for_tests = name.contains("/tests") || name.contains("conformance") || !name.contains("/src/");
-        if for_tests {
-            continue;
-        }
-        let tokens = without_tests(&tokens_of(&text));
+    for (name, tokens) in every_program_file() {
         for restricted in RESTRICTED_CALLS {
             let called = tokens.windows(restricted.call.len()).any(|window| window == restricted.call);
             if called && !restricted.allowed.iter().any(|allowed| name.starts_with(allowed)) {

@@ -48,7 +48,8 @@ impl Audit {
         let (queue, events) = mpsc::channel(QUEUE_MAX);
         let writer = Arc::default();
         let lost = Arc::default();
-        tokio::spawn(note_all(Arc::clone(&writer), events, Arc::clone(&lost)));
+        // Ends when `queue` is dropped, after the events in it are recorded.
+        drop(tokio::spawn(note_all(Arc::clone(&writer), events, Arc::clone(&lost))));
         Self { writer, queue, lost }
     }
 

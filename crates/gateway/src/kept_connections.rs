@@ -110,7 +110,8 @@ impl KeptConnections {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             idle.watched = true;
-            runtime.spawn(watch(self.inner.clone(), self.idle_time));
+            // Ends when no connection is kept.
+            drop(runtime.spawn(watch(self.inner.clone(), self.idle_time)));
         }
     }
 }

@@ -178,13 +178,13 @@ impl Upstreams {
         };
         let (sender, connection) = greeted;
         let all = self.http2.clone();
-        tokio::spawn(async move {
+        drop(tokio::spawn(async move {
             let mut connection = std::pin::pin!(connection);
-            // A connection without a sender ends with its last stream.
+            // A connection without a sender ends with its last stream, and this task with the connection.
             while let Err(_still_open) = tokio::time::timeout(SHARED_IDLE_TIME, connection.as_mut()).await {
                 forget_idle(&mut all.lock().unwrap_or_else(PoisonError::into_inner));
             }
-        });
+        }));
         let now = Instant::now();
         let mut shared = self.http2.lock().unwrap_or_else(PoisonError::into_inner);
         forget_idle(&mut shared);

@@ -109,5 +109,5 @@ pub fn linger(mut body: Body) {
         }
     };
     // Bounded in both ways: a client that keeps sending gets a closed connection.
-    tokio::spawn(timeout(LINGER_TIME, drain));
+    drop(tokio::spawn(timeout(LINGER_TIME, drain)));
 }

@@ -52,11 +52,12 @@ async fn read(ctx: &Context, args: ImportArgs) -> Result<(), Stop> {
             let total = if is_standard(&args.file) { None } else { Some(length(&args.file, what)?) };
             let from = input::open(&args.file).or_fail(what)?;
             let (mut writer, stream) = from_blocking();
-            tokio::task::spawn_blocking(move || {
+            // Ends with the input, or at the next write after the upload has ended.
+            drop(tokio::task::spawn_blocking(move || {
                 if let Err(error) = decrypt(&identities, from, &mut writer) {
                     writer.fail(&error);
                 }
-            });
+            }));
             let progress = Arc::new(Progress::bytes("sending", total));
             (counted(UploadBody::from_stream(stream, None), &progress), progress)
         }

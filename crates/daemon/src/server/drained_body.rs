@@ -71,7 +71,8 @@ impl Drop for DrainedBody {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        runtime.spawn(timeout(TIME_MAX, drain(Limited::new(body, BYTES_MAX))));
+        // Ends with the body, or at one of the limits.
+        drop(runtime.spawn(timeout(TIME_MAX, drain(Limited::new(body, BYTES_MAX)))));
     }
 }
 

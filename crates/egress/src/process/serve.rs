@@ -216,11 +216,11 @@ async fn handle(
             // A trial may take seconds and must not delay other requests. It ends by itself: each step has a time
             // limit.
             let (shared, answers) = (Arc::clone(&process.shared), answers.clone());
-            tokio::spawn(async move {
+            drop(tokio::spawn(async move {
                 let trial = proxy::trial(&shared, &sandbox, &target).await;
                 let _ =
                     answers.send(ProcessMessage::Answer { number, answer: Answer::Trial { trial } }).await;
-            });
+            }));
             return;
         }
         RequestKind::Quit => {

@@ -116,8 +116,9 @@ async fn attach_wanted(inner: &Arc<Inner>, link: &Link) -> Result<(), EgressErro
 /// Waits for a child in the background.
 fn reap(child: Option<tokio::process::Child>) {
     if let Some(mut child) = child {
-        tokio::spawn(async move {
+        // Ends with the child.
+        drop(tokio::spawn(async move {
             let _ = child.wait().await;
-        });
+        }));
     }
 }

@@ -89,7 +89,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<LiveMach
     if let Some(live) = live {
         actor.watch(live);
     }
-    tokio::spawn(actor.run().instrument(span));
+    // Ends with its sandbox, or when no handle is left. The shutdown waits for it, since it holds a guard.
+    drop(tokio::spawn(actor.run().instrument(span)));
     handle
 }
 

@@ -58,8 +58,9 @@ impl Actor {
         match self.take(&options, true, None).await {
             Ok(taken) => {
                 let (shared, alive) = (self.shared.clone(), self.shared.actor_guard());
-                // The rest does not involve the sandbox, so its other requests need not wait for it.
-                tokio::spawn(async move {
+                // The rest does not involve the sandbox, so its other requests need not wait for it. The shutdown does: the task holds
+                // a guard.
+                drop(tokio::spawn(async move {
                     let finished = taken.finish(&shared).await;
                     let unmeasured = finished.as_ref().ok().filter(|snapshot| snapshot.changes.more).cloned();
                     if let Err(Err(snapshot)) = reply.send(finished) {
@@ -69,7 +70,7 @@ impl Actor {
                         measure(&shared, snapshot).await;
                     }
                     drop(alive);
-                });
+                }));
             }
             Err(error) => {
                 let _ = reply.send(Err(error));

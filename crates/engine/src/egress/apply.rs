@@ -120,7 +120,8 @@ fn withheld(directives: &Directives) -> HashMap<Name, String> {
 pub(crate) fn spawn(shared: &Arc<Shared>) {
     let (changes, process) = (shared.secrets.subscribe(), shared.seams.egress.epoch());
     let following = PolicyFollower { shared: Arc::downgrade(shared), changes, process };
-    tokio::spawn(following.run());
+    // Not stopped earlier: a secret may change until the last request is served.
+    drop(tokio::spawn(following.run()));
 }
 
 struct PolicyFollower {

@@ -35,7 +35,9 @@ impl Engine {
         let (engine, image) = (self.clone(), image.clone());
         let cancelled = self.shared.images.closing();
         let scratch = self.shared.policy.images.scratch.clone();
-        tokio::spawn(async move {
+        let alive = self.shared.actor_guard();
+        // Ends with the stream. The shutdown waits for it, so that the copy is removed.
+        drop(tokio::spawn(async move {
             let mut out = ChunkWriter { sender: sender.clone(), piece: Vec::with_capacity(PIECE_BYTES) };
             let written = blocking(move || {
                 inside::remove_agent(&root)?;
@@ -75,8 +77,8 @@ impl Engine {
                 let _ = sender.send(Err(io::Error::other(error.to_string()))).await;
             }
             discard(&engine.shared, &disk).await;
-            drop(permit);
-        });
+            drop((permit, alive));
+        }));
         Ok(chunks)
     }
 }

@@ -64,7 +64,8 @@ impl Engine {
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
         let signer = self.shared.policy.moving.key.as_ref().map(|key| key.public().to_string());
         let (shared, alive) = (self.shared.clone(), self.shared.actor_guard());
-        tokio::spawn(async move {
+        // Ends with the stream. The shutdown waits for it, since it holds a guard.
+        drop(tokio::spawn(async move {
             let (failed, id) = (sender.clone(), plan.snapshot.id.clone());
             let handle = Handle::current();
             let written = blocking(move || write(&shared, &handle, plan, sender)).await;
@@ -75,7 +76,7 @@ impl Engine {
                 let _ = failed.send(Err(io::Error::other(error.to_string()))).await;
             }
             drop(alive);
-        });
+        }));
         Ok(ExportStream { pieces, signer })
     }
 

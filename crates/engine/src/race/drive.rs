@@ -40,7 +40,8 @@ pub(super) fn spawn(
         shared.races.lock().remove(&id);
         drop((driver, alive));
     };
-    tokio::spawn(work.instrument(span));
+    // The shutdown cancels it and waits for it, since it holds a guard.
+    drop(tokio::spawn(work.instrument(span)));
 }
 
 impl RaceDriver {

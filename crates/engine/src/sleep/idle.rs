@@ -64,20 +64,23 @@ struct SleepRequest {
     retries: u32,
 }
 
-/// Runs until the engine is dropped.
+/// Runs until the engine shuts down or is dropped: a daemon that is about to end begins nothing new.
 pub(crate) fn spawn(engine: &Engine) {
+    let draining = engine.shared.background.draining.clone();
     let shared = Arc::downgrade(&engine.shared);
-    tokio::spawn(async move {
+    drop(tokio::spawn(async move {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut seen: HashMap<SandboxId, Observation> = HashMap::new();
         let busy = Arc::new(std::sync::Mutex::new(HashSet::new()));
         loop {
-            ticks.tick().await;
+            if draining.run_until_cancelled(ticks.tick()).await.is_none() {
+                return;
+            }
             let Some(shared) = Weak::upgrade(&shared) else { return };
             seen = check_all(&shared, seen, &busy).await;
         }
-    });
+    }));
 }
 
 type BusySandboxes = Arc<std::sync::Mutex<HashSet<SandboxId>>>;
@@ -220,7 +223,8 @@ fn run_policies(shared: &Arc<Shared>, actor: &ActorHandle, plan: &AutomaticPolic
     }
     let rotating = rotate.is_some();
     let (engine, actor, busy) = (Engine { shared: shared.clone() }, actor.clone(), busy.clone());
-    tokio::spawn(async move {
+    // The shutdown waits for it: its handle keeps the actor running, which holds a guard.
+    drop(tokio::spawn(async move {
         let (tenant, id) = (actor.tenant().clone(), actor.id().clone());
         let done = async {
             if let Some(policy) = snapshot {
@@ -245,7 +249,7 @@ fn run_policies(shared: &Arc<Shared>, actor: &ActorHandle, plan: &AutomaticPolic
             rotated_ms: rotating.then_some(now),
         });
         busy.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&id);
-    });
+    }));
 }
 
 async fn snapshot_by_policy(

@@ -113,8 +113,12 @@ impl PoolScratch {
 impl Drop for PoolScratch {
     fn drop(&mut self) {
         if let (Some(disk), Ok(runtime)) = (self.disk.take(), tokio::runtime::Handle::try_current()) {
-            let shared = self.shared.clone();
-            runtime.spawn(async move { discard(&shared, &disk).await });
+            let (shared, alive) = (self.shared.clone(), self.shared.actor_guard());
+            // The shutdown waits for it, since it holds a guard.
+            drop(runtime.spawn(async move {
+                discard(&shared, &disk).await;
+                drop(alive);
+            }));
         }
     }
 }

@@ -45,7 +45,8 @@ impl Drop for HeldTree {
         // After a failure, or if the caller disconnected.
         if let (Some(frozen), Ok(runtime)) = (self.frozen.take(), tokio::runtime::Handle::try_current()) {
             let disks = self.disks.clone();
-            runtime.spawn(async move { remove_copy(&*disks, &frozen).await });
+            // Ends with the copy. If the shutdown interrupts it, the next start removes the copy.
+            drop(runtime.spawn(async move { remove_copy(&*disks, &frozen).await }));
         }
     }
 }

@@ -19,10 +19,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Sweeps between two prunings of history: about ten minutes.
 const SWEEPS_PER_PRUNING: u64 = 600;
 
-/// Runs until the engine is dropped.
+/// Runs until the engine is dropped: not stopped earlier, since a policy may become due until the last request is served.
 pub(crate) fn spawn(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
-    tokio::spawn(async move {
+    drop(tokio::spawn(async move {
         let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for sweep in 0u64.. {
@@ -54,7 +54,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
                 }
             }
         }
-    });
+    }));
 }
 
 async fn delete_expired(shared: &Shared) -> Result<(), CatalogError> {

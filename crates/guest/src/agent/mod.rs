@@ -122,7 +122,8 @@ async fn serve(open_files: Rlimit, boot: Boot, group: Option<vm::Group>, mut hos
         Err(error) => return host.refuse("listen", &error.to_string()).await,
     };
     let agent = Rc::new(Agent::new(BootSettings::new(&boot, open_files), boot.ram_bytes, group));
-    tokio::task::spawn_local(reaper.run(Rc::clone(&agent)));
+    // Runs as long as the agent.
+    drop(tokio::task::spawn_local(reaper.run(Rc::clone(&agent))));
     if boot.renew
         && let Err(error) = identity::renew(&agent, None).await
     {
@@ -136,7 +137,8 @@ async fn serve(open_files: Rlimit, boot: Boot, group: Option<vm::Group>, mut hos
         return host.refuse("report", &error.to_string()).await;
     }
     if let boot::Host::Driver(driver) = host {
-        tokio::task::spawn_local(driver.serve(Rc::clone(&agent)));
+        // Runs as long as the agent.
+        drop(tokio::task::spawn_local(driver.serve(Rc::clone(&agent))));
     }
     // Invalid services are not an error here; they are missing from the list of services.
     let _ = services::set(&agent, boot.services).await;

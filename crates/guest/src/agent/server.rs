@@ -54,7 +54,8 @@ pub(super) async fn run(agent: Rc<Agent>, listener: TcpListener) {
                 continue;
             }
             let Ok(permit) = std::sync::Arc::clone(&connections).try_acquire_owned() else { continue };
-            tokio::task::spawn_local(connection(Rc::clone(&agent), stream, permit));
+            // Ends with the connection, or with the agent.
+            drop(tokio::task::spawn_local(connection(Rc::clone(&agent), stream, permit)));
         }
     };
     tokio::select! {

@@ -125,7 +125,8 @@ fn check(services: &[Service]) -> Result<(), RequestError> {
 /// Starts a service, with a task that manages it.
 fn start(agent: &Rc<Agent>, service: Service) -> Rc<SupervisedService> {
     let supervised = Rc::new(SupervisedService::new(service));
-    tokio::task::spawn_local(supervise(Rc::clone(agent), Rc::clone(&supervised)));
+    // Ends when the service is stopped or does not start again.
+    drop(tokio::task::spawn_local(supervise(Rc::clone(agent), Rc::clone(&supervised))));
     supervised
 }
 

@@ -92,13 +92,13 @@ impl View {
         let from = from.await?;
         let (events, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
         let (view, prefix) = (self.clone(), prefix.to_owned());
-        // The task ends when its receiver is dropped.
-        tokio::spawn(async move {
+        // The task ends when its receiver is dropped or memory is closed.
+        drop(tokio::spawn(async move {
             if let Err(error) = follow(&view, &prefix, from, &events).await {
                 // The receiver may have been dropped.
                 let _ = events.send(Err(error)).await;
             }
-        });
+        }));
         Ok(receiver)
     }
 }

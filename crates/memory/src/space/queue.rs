@@ -107,7 +107,8 @@ where
     };
     if start {
         let space = Arc::clone(space);
-        tokio::task::spawn_blocking(move || drain(&space));
+        // Ends when the queue is empty. Each caller waits for its own job.
+        drop(tokio::task::spawn_blocking(move || drain(&space)));
     }
     answer.await.unwrap_or(Err(MemoryError::Closed))
 }

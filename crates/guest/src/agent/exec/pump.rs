@@ -85,7 +85,8 @@ impl Pump {
         self.exec.changed.notify_waiters();
         self.agent.execs.finished(&self.exec);
         if self.then_stop && !self.exec.forgotten.get() {
-            tokio::task::spawn_local(stop_sandbox(Rc::clone(&self.agent), Rc::clone(&self.exec)));
+            // Ends with the sandbox.
+            drop(tokio::task::spawn_local(stop_sandbox(Rc::clone(&self.agent), Rc::clone(&self.exec))));
         }
         self.linger().await;
     }
@@ -191,7 +192,8 @@ impl Pump {
         self.exec.timed_out.set(true);
         // The process may have ended already.
         let _ = self.exec.signal(libc::SIGTERM, true);
-        tokio::task::spawn_local(kill_later(Rc::clone(&self.agent), Rc::clone(&self.exec)));
+        // Ends after the signal.
+        drop(tokio::task::spawn_local(kill_later(Rc::clone(&self.agent), Rc::clone(&self.exec))));
     }
 }
 

@@ -370,7 +370,8 @@ fn build(
         timeout: request.timeout_ms.map(|ms| Timeout::starting_at(Instant::now(), Duration::from_millis(ms))),
         then_stop: request.then_stop,
     };
-    tokio::task::spawn_local(pump.run());
+    // Ends when the output is read, or with the agent.
+    drop(tokio::task::spawn_local(pump.run()));
     Ok((exec, verdict))
 }
 

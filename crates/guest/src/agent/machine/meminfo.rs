@@ -61,7 +61,8 @@ impl Meminfo {
         }
         self.shown_ms.set(now);
         let meminfo = Rc::clone(self);
-        tokio::task::spawn_local(async move {
+        // Ends after one update.
+        drop(tokio::task::spawn_local(async move {
             let limit = meminfo.limit.get();
             // Also written there: an exec must not wait for the disk because of a number that changes all the time.
             let look = move || {
@@ -75,7 +76,7 @@ impl Meminfo {
             {
                 meminfo.show(used);
             }
-        });
+        }));
     }
 }
 
