@@ -245,6 +245,39 @@ fn users_read_plain_english() {
     assert!(found.is_empty(), "use plain technical English:\n{}", found.join("\n"));
 }
 
+/// Crates whose errors also reach clients without the command line: `hints.rs` of the crate `http` names the commands that help.
+const CRATES_WITHOUT_COMMANDS: &[&str] = &[
+    "audit", "catalog", "dial", "disks", "egress", "engine", "guest", "images", "memory", "model", "network",
+    "portable", "runtime", "trees", "vault",
+];
+
+/// Whether a text names a command of the command line.
+fn names_a_command(text: &str) -> bool {
+    ["`burrow ", "`sudo burrow "].iter().any(|start| text.contains(start))
+}
+
+#[test]
+fn only_the_interfaces_name_commands() {
+    let crate_of =
+        |at: &str| at.strip_prefix("crates/").and_then(|rest| rest.split('/').next()).map(str::to_owned);
+    let below = |at: &str| crate_of(at).is_some_and(|name| CRATES_WITHOUT_COMMANDS.contains(&name.as_str()));
+    let strings: Vec<_> = user_visible_text().into_iter().filter(|(at, _)| below(at)).collect();
+    assert!(strings.len() > 1_000, "the walk found only {} strings", strings.len());
+    let found: Vec<_> = strings
+        .iter()
+        .filter(|(_, string)| names_a_command(string))
+        .map(|(at, string)| format!("{at}: {string}"))
+        .collect();
+    assert!(found.is_empty(), "name commands in the hints of the crate `http`:\n{}", found.join("\n"));
+}
+
+#[test]
+fn commands_are_found_in_strings() {
+    assert!(names_a_command("this host cannot do that; `burrow doctor` shows the reason"));
+    assert!(names_a_command("run it as root (`sudo burrow serve`)"));
+    assert!(!names_a_command("put `burrow-guest` beside `burrow`"));
+}
+
 #[test]
 fn comments_are_in_plain_english() {
     let files = every_rust_file();

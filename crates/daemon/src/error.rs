@@ -75,7 +75,7 @@ impl ServeError {
                 "run `burrow doctor` to see what this host lacks"
             }
             Self::Egress { source } => source.hint()?,
-            Self::Audit { source } => source.hint()?,
+            Self::Audit { source } => hints::of_audit(source)?,
             Self::Memory { source } => source.hint()?,
             Self::Vault { source } => source.hint()?,
             Self::ExportKey { .. } => {

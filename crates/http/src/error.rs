@@ -598,7 +598,7 @@ fn printable(text: &str) -> String {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        let hint = error.hint();
+        let hint = hints::of_audit(&error);
         let api = match &error {
             StoreError::OutOfRange { .. } => return Self::new(ErrorCode::NotFound, error.to_string()),
             StoreError::Full => Self::new(ErrorCode::NoSpace, error.to_string()).cause(error),

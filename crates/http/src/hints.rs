@@ -2,6 +2,7 @@
 //!
 //! Other crates give the hints that name none.
 
+use burrow_audit::StoreError;
 use burrow_catalog::CatalogError;
 use burrow_disks::DiskError;
 use burrow_engine::{EngineError, Maximum, ObjectKind, RestoreFailure, VolumeRefusal};
@@ -150,9 +151,9 @@ pub fn of_engine(error: &EngineError) -> Option<&'static str> {
         EngineError::NetworkPolicy { source } => source.hint(),
         EngineError::Egress(source) => source.hint(),
         EngineError::Moving(error) => of_portable(error),
-        EngineError::ImportNeeds { .. } => {
-            Some("`--files-only` imports files and memory without the processes")
-        }
+        EngineError::ImportNeeds { .. } => Some(
+            "`--files-only` imports files and memory without the processes; `burrow doctor` reports what is missing",
+        ),
         EngineError::UntrustedProcesses { .. } => {
             Some("`--trust KEY` accepts them from a host you know; `--files-only` omits them")
         }
@@ -215,9 +216,13 @@ fn of_runtime(error: &RuntimeError) -> Option<&'static str> {
         RuntimeError::NoRoomForTrial { .. } => Some(
             "it still runs: free RAM on the host, or use `burrow hibernate --untried` to do without a trial restore",
         ),
-        RuntimeError::Restore { .. } | RuntimeError::RestoreCut { .. } | RuntimeError::Unfit { .. } => {
-            Some(WITHOUT_PROCESSES)
-        }
+        RuntimeError::Dump { .. } => Some(
+            "`burrow doctor` reports whether this host can dump processes; or use `--files-only`, `burrow pause` or `burrow stop`",
+        ),
+        RuntimeError::Restore { .. } => Some(
+            "the files are intact: use `--files-only` to omit the processes; `burrow doctor` reports whether this host can restore them",
+        ),
+        RuntimeError::RestoreCut { .. } | RuntimeError::Unfit { .. } => Some(WITHOUT_PROCESSES),
         RuntimeError::Step { .. }
         | RuntimeError::Boot { .. }
         | RuntimeError::BootTimeout { .. }
@@ -226,7 +231,6 @@ fn of_runtime(error: &RuntimeError) -> Option<&'static str> {
         | RuntimeError::Host { .. }
         | RuntimeError::NotPrecreated { .. }
         | RuntimeError::DumpHangs { .. }
-        | RuntimeError::Dump { .. }
         | RuntimeError::Disks { .. }
         | RuntimeError::NoDiskRate { .. }
         | RuntimeError::Injected => None,
@@ -240,6 +244,18 @@ pub fn of_catalog(error: &CatalogError) -> Option<&'static str> {
         Some("delete or stop those first; `burrow update --no-volumes` detaches volumes from a stopped one")
     } else if matches!(error, CatalogError::VolumeHasSnapshots { .. }) {
         Some("`--snapshots` removes them too")
+    } else {
+        error.hint()
+    }
+}
+
+pub fn of_audit(error: &StoreError) -> Option<&'static str> {
+    if let StoreError::Commit { source } = error {
+        of_audit(source)
+    } else if matches!(error, StoreError::Tampered { .. } | StoreError::Note(_)) {
+        Some(
+            "keep a copy of the `audit` folder as evidence and compare it with a checkpoint kept elsewhere (`burrow audit verify`); the daemon starts a new log once the folder is moved away",
+        )
     } else {
         error.hint()
     }
@@ -287,7 +303,7 @@ fn of_portable(error: &PortableError) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use burrow_model::{LimitsError, SandboxId, SnapshotId};
+    use burrow_model::{LimitsError, SandboxId, SnapshotId, TenantId};
 
     use super::*;
 
@@ -318,6 +334,22 @@ mod tests {
             &EngineError::Restore(RestoreFailure::NotUndone { id: id(), snapshot, undo, reason }),
             "burrow wake",
         );
+    }
+
+    #[test]
+    fn errors_of_a_host_that_lacks_something_name_the_command_that_finds_it() {
+        let (id, reason) = (SandboxId::generate, || "x".to_owned());
+        check(&RuntimeError::Dump { id: id(), reason: reason() }.into(), "`burrow doctor`");
+        check(&RuntimeError::Restore { id: id(), reason: reason() }.into(), "`burrow doctor`");
+        check(&EngineError::ImportNeeds { reason: reason() }, "`burrow doctor`");
+    }
+
+    #[test]
+    fn a_damaged_audit_log_names_the_command_that_verifies_it() {
+        let tampered = StoreError::Tampered { tenant: TenantId::generate(), what: "x" };
+        let commit = StoreError::Commit { source: tampered.into() };
+        assert!(of_audit(&commit).unwrap().contains("`burrow audit verify`"));
+        assert_eq!(of_audit(&StoreError::Full), StoreError::Full.hint());
     }
 
     #[test]

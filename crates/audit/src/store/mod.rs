@@ -89,8 +89,8 @@ impl StoreError {
             Self::Full => Some("free space on that disk"),
             Self::Version { .. } => Some("a newer version of Burrow wrote it; use that version"),
             Self::Tampered { .. } | Self::Note(_) => Some(
-                "keep a copy of the `audit` folder as evidence and compare it with a checkpoint kept elsewhere \
-                 (`burrow audit verify`); the daemon starts a new log once the folder is moved away",
+                "keep a copy of the `audit` folder as evidence and compare it with a checkpoint kept elsewhere; the \
+                 daemon starts a new log once the folder is moved away",
             ),
             Self::File { .. } | Self::Sqlite(_) | Self::OutOfRange { .. } | Self::Moved { .. } => None,
             Self::Commit { source } => source.hint(),

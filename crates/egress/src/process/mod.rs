@@ -67,7 +67,7 @@ pub fn main(confine: impl FnOnce() -> io::Result<()>) -> ! {
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let code = match Options::parse(&arguments) {
         None => {
-            print_error("this role is started by `burrow serve`, not by hand");
+            print_error("only the daemon can start this role");
             2
         }
         Some(options) => match run(options, confine) {

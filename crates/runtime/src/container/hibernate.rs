@@ -40,7 +40,7 @@ impl WorkGroups {
 }
 
 /// The error of operations that `capabilities` reports as unsupported.
-pub(super) const UNABLE: &str = "this host cannot dump processes; `burrow doctor` shows the reason";
+pub(super) const UNABLE: &str = "this host cannot dump or restore processes";
 
 /// One of several steps.
 pub(super) const NAMES_AWAY: &str = "remove the temporary names of deleted files";
