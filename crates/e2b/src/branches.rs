@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -14,6 +13,7 @@ use http::{StatusCode, Uri};
 use ring::digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::body::{E2bExtractor, JsonInput, UnknownFields};
 use super::error::Refusal;

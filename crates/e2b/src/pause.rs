@@ -12,7 +12,7 @@
 //! sleep at the timeout, not deleted, because its creator did not agree to a deletion.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -23,6 +23,7 @@ use burrow_engine::{Engine, LeaseChange, UpdateOptions};
 use burrow_model::{AtTimeout, Lease, SandboxId, State as SandboxState, TenantId};
 use http::StatusCode;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::body::{E2bExtractor, JsonInput, UnknownFields};
 use super::error::Refusal;

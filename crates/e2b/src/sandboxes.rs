@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -15,6 +14,7 @@ use burrow_model::{AtTimeout, Image, Lease, Lifetime, NetworkPolicy, Snapshot, V
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::body::{E2bExtractor, JsonInput, UnknownFields, asks};
 use super::error::Refusal;

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -17,6 +17,7 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 use hyper::body::{Body as _, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 
 use super::address::{Form, Target};
 use super::admitted::{AdmittedBy, AdmittedRequest};

@@ -29,7 +29,6 @@ mod uses;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::Request;
 use axum::response::Response;
@@ -37,6 +36,7 @@ use burrow_api::ErrorCode;
 use burrow_model::{SandboxId, TenantId};
 use futures_util::FutureExt as _;
 use http::Method;
+use tokio::time::Instant;
 
 use crate::e2b::reach;
 use access::Credentials;

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use burrow_engine::{Engine, EngineError};
@@ -25,6 +25,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use super::kept_connections::{DrivenBody, KeptConnection, KeptConnectionError, KeptConnections};
 use super::server_stream::{Dialer, HttpVersion, ServerStream};

@@ -8,7 +8,6 @@
 //! with them; the daemon's own log has them), and requests of a sandbox to its own memory.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -19,6 +18,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::observe::RequestId;
 use crate::app::App;

@@ -4,7 +4,6 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -17,6 +16,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderName, HeaderValue};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::activity::InFlight;

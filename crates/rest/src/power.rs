@@ -1,12 +1,13 @@
 //! The power state of a sandbox: start, stop, pause, resume, hibernate, wake.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use burrow_api::{Sandbox, defaults};
 use serde::Deserialize;
+use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::sandboxes::{SandboxPath, changed};

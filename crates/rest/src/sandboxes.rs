@@ -1,7 +1,6 @@
 //! Sandboxes: create, list, inspect, change, delete.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -12,6 +11,7 @@ use burrow_engine::{Engine, EngineError};
 use burrow_model::{Label, RotatePolicy, SandboxId, TenantId};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
+use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::egress;

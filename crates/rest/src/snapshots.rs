@@ -1,7 +1,6 @@
 //! Snapshots: take, list, inspect, remove; restoring them, creating sandboxes from them; forks.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -15,6 +14,7 @@ use burrow_engine::{Engine, EngineError};
 use burrow_model::{SandboxId, SnapshotId, TenantId};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
+use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::egress;

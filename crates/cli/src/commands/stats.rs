@@ -1,10 +1,10 @@
 //! `burrow stats`: resource usage of sandboxes.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use burrow_api::{SandboxState, Stats};
 use burrow_client::SandboxQuery;
+use tokio::time::Instant;
 
 use super::ls::short;
 use crate::commands::prelude::*;

@@ -8,11 +8,12 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use burrow_catalog::{CatalogError, PageRequest};
 use burrow_memory::{Budget, WorkReport};
 use burrow_model::{MemoryRef, TenantId};
+use tokio::time::Instant;
 
 use burrow_config::ConsolidateConfig;
 use burrow_http::app::App;

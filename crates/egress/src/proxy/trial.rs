@@ -1,6 +1,6 @@
 //! Tests what a program could reach, and reports the outcome of each step. No data is sent.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::{Shared, dial};
 use crate::policy::{Decision, Target};

@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::launch::{self, RunningProcess};
 use super::link::{Carrier, Link};

@@ -9,7 +9,7 @@
 //! Needs no LLM. Everything is read in one read transaction of a view, so rows that a branch cannot see have no effect,
 //! neither as hits nor as neighbours.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use crate::context::alike::TextFeatures;
 use crate::embed::{Embedder, head};

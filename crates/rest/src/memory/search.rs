@@ -1,7 +1,6 @@
 //! Search in memory, for users and for prompts; and the two calls around a turn of a conversation.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -10,6 +9,7 @@ use burrow_api::memory::{
 };
 use burrow_memory::remember::{self, Participants, SessionOwner};
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::access::{AsOfParams, MemoryPath, MemoryReader, MemoryWriter, Principal, WriteParams};
 use burrow_http::app::App;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -17,6 +17,7 @@ use burrow_memory::skills::{Outcome, Skill, Step};
 use burrow_model::{SandboxId, SpaceAccess, TenantId};
 use futures_util::stream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::super::execs;
 use super::access::{Principal, ReadParams, WriteParams};

@@ -1,13 +1,13 @@
 //! Statistics, merges, consolidation and checks.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
 use burrow_api::memory::{
     ConsolidateMemory, ConsolidatedMemory, MemoryCheck, MemoryStats, MergeMemory, MergedMemory,
 };
+use tokio::time::Instant;
 
 use super::access::{MemoryPath, MemoryReader, Principal, ReadParams, WriteParams};
 use burrow_http::app::App;
