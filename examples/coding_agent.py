@@ -1,6 +1,6 @@
 """A persistent coding agent: it forks into attempts, keeps the best one, and remembers what it learned.
 
-    pip install burrow-sdk anthropic
+    pip install burrow-sandbox anthropic
     export ANTHROPIC_API_KEY=...
     python coding_agent.py                                                # a small project of its own, with a bug
     python coding_agent.py --project ./app --test "npm test" "make the tests pass"
@@ -21,8 +21,8 @@ from typing import Any
 
 from anthropic import Anthropic
 
-from burrow import NotFoundError, Sandbox
-from burrow.agents import AgentMemory
+from burrow_sandbox import NotFoundError, Sandbox
+from burrow_sandbox.agents import AgentMemory
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
 PROJECT = "/srv/project"

@@ -1,6 +1,6 @@
 """A data analyst: a loop with the `anthropic` client and a notebook as its tool. The model sees the plots it creates.
 
-    pip install burrow-sdk anthropic
+    pip install burrow-sandbox anthropic
     burrow image build --ready python-interpreter
     export ANTHROPIC_API_KEY=...
     python data_analyst.py sales.csv "in which month did we sell the most? show me a plot"
@@ -19,7 +19,7 @@ from typing import Any
 
 from anthropic import Anthropic
 
-from burrow import CodeRun, Sandbox
+from burrow_sandbox import CodeRun, Sandbox
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
 IMAGE = os.environ.get("IMAGE", "python-interpreter")

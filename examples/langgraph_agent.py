@@ -1,6 +1,6 @@
 """A LangGraph graph whose model has a memory, with a sandbox as its tool.
 
-    pip install 'burrow-sdk[langchain]' langgraph langchain-anthropic
+    pip install 'burrow-sandbox[langchain]' langgraph langchain-anthropic
     export ANTHROPIC_API_KEY=...
     python langgraph_agent.py "which Python is installed here?"
 
@@ -18,8 +18,8 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from burrow import Sandbox
-from burrow.agents.langchain import with_memory
+from burrow_sandbox import Sandbox
+from burrow_sandbox.agents.langchain import with_memory
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
 SHOWN = 10_000

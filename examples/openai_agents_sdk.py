@@ -1,6 +1,6 @@
 """An agent of the OpenAI Agents SDK with a sandbox and a memory.
 
-pip install 'burrow-sdk[openai-agents]'
+pip install 'burrow-sandbox[openai-agents]'
 export OPENAI_API_KEY=...
 python openai_agents_sdk.py "how much free disk is there?"
 """
@@ -13,8 +13,8 @@ import sys
 
 from agents import Agent, Runner, function_tool, set_tracing_disabled
 
-from burrow import AsyncSandbox
-from burrow.agents.openai_agents import RunMemory
+from burrow_sandbox import AsyncSandbox
+from burrow_sandbox.agents.openai_agents import RunMemory
 
 MODEL = os.environ.get("MODEL", "gpt-5-mini")
 SHOWN = 10_000

@@ -1,6 +1,6 @@
 """A plain loop with the `anthropic` client: one tool, a persistent sandbox, and memory in two lines.
 
-    pip install burrow-sdk anthropic
+    pip install burrow-sandbox anthropic
     export ANTHROPIC_API_KEY=...
     python plain_loop.py "how many prime numbers are there below 10,000?"
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from anthropic import Anthropic
 
-from burrow import Sandbox
-from burrow.agents import AgentMemory
+from burrow_sandbox import Sandbox
+from burrow_sandbox.agents import AgentMemory
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
 INSTRUCTIONS = "You have a Linux machine of your own. Use it to find out what you do not know; answer in a line or two."

@@ -49,12 +49,12 @@ check_package() {
     local work archive
     work=$(mktemp -d)
     archive=$(as_builder npm pack --silent --ignore-scripts --pack-destination "$repo/target")
-    mkdir -p "$work/node_modules/@burrow"
-    tar -xzf "$repo/target/$archive" -C "$work/node_modules/@burrow"
-    mv "$work/node_modules/@burrow/package" "$work/node_modules/@burrow/sdk"
+    mkdir -p "$work/node_modules"
+    tar -xzf "$repo/target/$archive" -C "$work/node_modules"
+    mv "$work/node_modules/package" "$work/node_modules/burrow-sandbox"
     (cd "$work" && node --input-type=module -e '
-        const { Client, Sandbox } = await import("@burrow/sdk");
-        const { AgentMemory } = await import("@burrow/sdk/agents");
+        const { Client, Sandbox } = await import("burrow-sandbox");
+        const { AgentMemory } = await import("burrow-sandbox/agents");
         if (!Client || !Sandbox.create || !AgentMemory) throw new Error("something is missing from the package");')
     rm -rf "$work"
     note "packed target/$archive"

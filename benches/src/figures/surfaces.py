@@ -18,7 +18,7 @@ url, key, burrow, daemon, rounds, clients = sys.argv[1:4] + [int(word) for word 
 os.environ |= {"BURROW_URL": url, "BURROW_API_KEY": key}
 os.environ |= {"E2B_API_URL": url, "E2B_SANDBOX_URL": url, "E2B_API_KEY": key}
 
-import burrow as ours  # noqa: E402
+import burrow_sandbox as ours  # noqa: E402
 import e2b  # noqa: E402
 import httpx2  # noqa: E402
 from mcp import Client, StdioServerParameters  # noqa: E402

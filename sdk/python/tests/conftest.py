@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from daemon import Daemon
 
-from burrow import Client, NotFoundError, Sandbox
+from burrow_sandbox import Client, NotFoundError, Sandbox
 
 # The image for running code. `scripts/test-e2b.sh` builds it, because that takes minutes and more than a GiB.
 INTERPRETER = "python-interpreter"

@@ -21,11 +21,11 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from model import Model
 from openai import AsyncOpenAI
 
-from burrow import AsyncClient, AsyncSandbox, Client, Sandbox
-from burrow._messages import as_messages, conversation, fingerprint, is_block, unstored, with_block
-from burrow.agents import AgentMemory, AsyncAgentMemory
-from burrow.agents.langchain import MemoryMiddleware, with_memory
-from burrow.agents.openai_agents import RunMemory
+from burrow_sandbox import AsyncClient, AsyncSandbox, Client, Sandbox
+from burrow_sandbox._messages import as_messages, conversation, fingerprint, is_block, unstored, with_block
+from burrow_sandbox.agents import AgentMemory, AsyncAgentMemory
+from burrow_sandbox.agents.langchain import MemoryMiddleware, with_memory
+from burrow_sandbox.agents.openai_agents import RunMemory
 
 FACT = "the deploy host is called walrus-7"
 QUESTION = "which host is the deploy host?"

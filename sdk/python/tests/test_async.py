@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from daemon import Daemon
 
-from burrow import AsyncClient, AsyncSandbox, CommandError, NotFoundError
+from burrow_sandbox import AsyncClient, AsyncSandbox, CommandError, NotFoundError
 
 
 @pytest_asyncio.fixture

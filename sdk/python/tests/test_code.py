@@ -14,7 +14,7 @@ import pytest
 from daemon import PATIENCE, eventually
 from test_repeating import SANDBOX, refusal
 
-from burrow import (
+from burrow_sandbox import (
     AsyncClient,
     AsyncSandbox,
     BrokenError,

@@ -8,7 +8,7 @@ import threading
 import pytest
 from daemon import eventually
 
-from burrow import Client, CommandError, ExecEndedError, NotExecutableError, NotFoundError, Sandbox
+from burrow_sandbox import Client, CommandError, ExecEndedError, NotExecutableError, NotFoundError, Sandbox
 
 
 def test_a_command_tells_its_exit_code_and_both_streams(shared: Sandbox) -> None:

@@ -19,10 +19,10 @@ from typing import Any, cast
 import pytest
 from daemon import Daemon
 
-import burrow
-import burrow._async
-import burrow._sync
-from burrow import AsyncClient, AsyncSandbox, Client, Sandbox
+import burrow_sandbox
+import burrow_sandbox._async
+import burrow_sandbox._sync
+from burrow_sandbox import AsyncClient, AsyncSandbox, Client, Sandbox
 
 SDK = Path(__file__).parent.parent
 GUIDES = [SDK / "README.md", SDK.parent.parent / "docs" / "sdk-python.md"]
@@ -33,7 +33,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def _examples() -> Iterator[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    for package in (burrow._async, burrow._sync):
+    for package in (burrow_sandbox._async, burrow_sandbox._sync):
         for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
             for test in finder.find(importlib.import_module(found.name)):
                 if test.examples:
@@ -91,7 +91,7 @@ def stage(daemon: Daemon, loop: asyncio.AbstractEventLoop) -> Iterator[Callable[
     async_client, async_sandbox = loop.run_until_complete(asynchronous())
 
     def names(is_async: bool) -> dict[str, Any]:
-        public = {name: getattr(burrow, name) for name in burrow.__all__}
+        public = {name: getattr(burrow_sandbox, name) for name in burrow_sandbox.__all__}
         if is_async:
             return {**public, "client": async_client, "sandbox": async_sandbox}
         return {**public, "client": client, "sandbox": sandbox}
@@ -133,7 +133,7 @@ def is_about_code(test: doctest.DocTest) -> bool:
     return any(word in example.source for word in ABOUT_CODE for example in test.examples)
 
 
-@pytest.mark.parametrize("test", EXAMPLES, ids=lambda test: test.name.removeprefix("burrow."))
+@pytest.mark.parametrize("test", EXAMPLES, ids=lambda test: test.name.removeprefix("burrow_sandbox."))
 def test_example(test: doctest.DocTest, request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> None:
     names = request.getfixturevalue("code_stage" if is_about_code(test) else "stage")
     Runner(names("._async." in test.name), loop).run(test)

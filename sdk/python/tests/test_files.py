@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from burrow import NotFoundError, Sandbox, tarballs
+from burrow_sandbox import NotFoundError, Sandbox, tarballs
 
 
 def test_text_and_bytes_come_back_as_they_were(shared: Sandbox) -> None:

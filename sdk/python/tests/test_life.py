@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from burrow import Client, ConflictError, NotFoundError, Sandbox
+from burrow_sandbox import Client, ConflictError, NotFoundError, Sandbox
 
 
 def test_the_end_of_a_with_block_deletes_what_has_no_name(client: Client) -> None:

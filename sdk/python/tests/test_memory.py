@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from burrow import Client, ConflictError, NotFoundError, Sandbox
+from burrow_sandbox import Client, ConflictError, NotFoundError, Sandbox
 
 
 def test_what_is_stored_is_retrieved_by_meaning_kind_and_metadata(sandbox: Sandbox) -> None:

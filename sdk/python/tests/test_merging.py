@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from test_repeating import HANG_UP, SANDBOX, Serve, serve
 
-from burrow import MergeError, NotFoundError, Sandbox
-from burrow.merges import (
+from burrow_sandbox import MergeError, NotFoundError, Sandbox
+from burrow_sandbox.merges import (
     Diff,
     DiffEntry,
     DiffLines,

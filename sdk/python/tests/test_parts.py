@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-import burrow
-from burrow import BurrowError, NotFoundError, _decode, types
-from burrow._config import find_key, find_url, is_loopback
-from burrow._decode import decode, decode_union
-from burrow._websocket import BINARY, PING, TEXT, Frames, accept_of, frame
-from burrow._wire import milliseconds, path, query, seconds
-from burrow.errors import _CLASSES, api_error
+import burrow_sandbox
+from burrow_sandbox import BurrowError, NotFoundError, _decode, types
+from burrow_sandbox._config import find_key, find_url, is_loopback
+from burrow_sandbox._decode import decode, decode_union
+from burrow_sandbox._websocket import BINARY, PING, TEXT, Frames, accept_of, frame
+from burrow_sandbox._wire import milliseconds, path, query, seconds
+from burrow_sandbox.errors import _CLASSES, api_error
 
 SDK = Path(__file__).parent.parent
 
@@ -34,16 +34,16 @@ def test_what_is_generated_is_up_to_date() -> None:
 
 
 def test_what_is_installed_has_its_types_and_needs_no_framework() -> None:
-    assert (Path(burrow.__file__).parent / "py.typed").exists()
+    assert (Path(burrow_sandbox.__file__).parent / "py.typed").exists()
     blocked = ("langchain", "langchain_core", "agents", "openai")
-    code = f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); import burrow.agents"
+    code = f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); import burrow_sandbox.agents"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_code_of_the_daemon_has_a_class() -> None:
     assert set(_CLASSES) == set(typing.get_args(types.ErrorCode))
     for name in {kind.__name__ for kind in _CLASSES.values()}:
-        assert name in burrow.__all__
+        assert name in burrow_sandbox.__all__
 
 
 def test_an_error_carries_all_that_is_known() -> None:
@@ -59,7 +59,7 @@ def test_an_error_carries_all_that_is_known() -> None:
     assert str(error) == "gone\nhint: look"
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.code, again.request_id) == (NotFoundError, "not_found", "r1")
-    assert type(api_error({"code": "of_the_future", "message": "?"})) is burrow.APIError
+    assert type(api_error({"code": "of_the_future", "message": "?"})) is burrow_sandbox.APIError
     assert "BURROW_API_KEY" in str(api_error({"code": "unauthorized", "message": "who?"}))
 
 
@@ -67,7 +67,7 @@ def test_where_the_daemon_is_and_its_key(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.delenv("BURROW_URL", raising=False)
     monkeypatch.delenv("BURROW_API_KEY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr("burrow._config.ADMIN_KEY", tmp_path / "admin.key")
+    monkeypatch.setattr("burrow_sandbox._config.ADMIN_KEY", tmp_path / "admin.key")
     assert find_url(None) == "http://127.0.0.1:7700"
     assert find_url("https://box.example/prefix/") == "https://box.example/prefix"
     for bad in ("box.example", "ftp://box.example", "http://"):

@@ -14,7 +14,7 @@ import pytest
 from daemon import PATIENCE, Daemon
 from model import Message, Model, call, said, text_of
 
-from burrow import Client, Sandbox
+from burrow_sandbox import Client, Sandbox
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FACT = "the deploy host is called walrus-7"

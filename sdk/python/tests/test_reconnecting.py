@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from daemon import PATIENCE, Daemon, eventually
 
-from burrow import Client, Sandbox, SandboxAsleepError
+from burrow_sandbox import Client, Sandbox, SandboxAsleepError
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_command_goes_on_and_every_line_comes_once(mortal: Daemon, client: Cli
 
 
 def test_a_silent_connection_is_kept_alive(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("burrow._sync.process.HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr("burrow_sandbox._sync.process.HEARTBEAT_SECONDS", 0.01)
     with Sandbox.create(client=client) as sandbox:
         assert sandbox.run("sleep 0.5; echo done").stdout == "done\n"
 
@@ -80,7 +80,7 @@ def test_a_call_made_while_the_daemon_is_away_waits_for_it(
     mortal: Daemon, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The time that a daemon may take to start on a busy machine.
-    monkeypatch.setattr("burrow._sync.transport.RETRIES_MAX", int(PATIENCE))
+    monkeypatch.setattr("burrow_sandbox._sync.transport.RETRIES_MAX", int(PATIENCE))
     with Sandbox.create(client=client) as sandbox:
         mortal.end()
         answers: list[str] = []

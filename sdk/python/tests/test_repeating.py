@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from burrow import APIError, BrokenError, BusyError, Client, ConnectError, NotFoundError, Sandbox
-from burrow._sync import transport
+from burrow_sandbox import APIError, BrokenError, BusyError, Client, ConnectError, NotFoundError, Sandbox
+from burrow_sandbox._sync import transport
 
 SANDBOX = {
     "id": "sbx1",
@@ -161,7 +161,7 @@ def test_what_is_no_daemon_is_told(serve: Serve) -> None:
 
 def test_a_daemon_that_was_never_there_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # A delay would mean an attempt that must not be made.
-    monkeypatch.setattr("burrow._sync.transport.time.sleep", lambda _: pytest.fail("it waited"))
+    monkeypatch.setattr("burrow_sandbox._sync.transport.time.sleep", lambda _: pytest.fail("it waited"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(ConnectError, match=r"burrow up"):

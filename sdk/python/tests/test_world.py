@@ -10,7 +10,15 @@ import httpx
 import pytest
 from daemon import Daemon, eventually
 
-from burrow import Client, ConnectError, ForbiddenError, NotFoundError, Sandbox, UnauthorizedError, UnavailableError
+from burrow_sandbox import (
+    Client,
+    ConnectError,
+    ForbiddenError,
+    NotFoundError,
+    Sandbox,
+    UnauthorizedError,
+    UnavailableError,
+)
 
 
 def test_what_listens_is_reached(sandbox: Sandbox) -> None:

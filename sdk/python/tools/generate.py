@@ -17,7 +17,7 @@ from types_from_openapi import Document, params_module, types_module
 from unasync import unasync
 
 SDK = Path(__file__).parent.parent
-PACKAGE = SDK / "src" / "burrow"
+PACKAGE = SDK / "src" / "burrow_sandbox"
 OPENAPI = SDK.parent.parent / "docs" / "openapi.json"
 
 

@@ -1,4 +1,4 @@
-"""Generates `burrow/types.py` (responses) and `burrow/params.py` (requests) from the OpenAPI document.
+"""Generates `burrow_sandbox/types.py` (responses) and `burrow_sandbox/params.py` (requests) from the OpenAPI document.
 
 Responses become frozen dataclasses, since they are only read; requests become `TypedDict`s, since callers write them as
 literals. A schema that occurs on both sides gets both. A `oneOf` of objects becomes one class per member and a union.

@@ -1,4 +1,4 @@
-"""Converts a module of `burrow/_async` to its synchronous counterpart in `burrow/_sync`, docstrings included."""
+"""Converts a module of `burrow_sandbox/_async` to its synchronous counterpart in `burrow_sandbox/_sync`, docstrings included."""
 
 from __future__ import annotations
 

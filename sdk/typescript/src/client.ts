@@ -14,7 +14,7 @@ import { type CallOptions, type Route, Transport } from "./transport.js";
  * environment selects. Use a `Client` for another daemon, or for calls that do not belong to one sandbox.
  *
  * ```ts
- * import { Client } from "@burrow/sdk";
+ * import { Client } from "burrow-sandbox";
  *
  * const client = new Client(); // BURROW_URL and BURROW_API_KEY, or { url, apiKey }
  * await using s = await client.create();

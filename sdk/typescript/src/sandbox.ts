@@ -62,7 +62,7 @@ const defaultShell = "if command -v bash >/dev/null; then exec bash; else exec s
  * A persistent sandbox. It exists until it is deleted.
  *
  * ```ts
- * import { Sandbox } from "@burrow/sdk";
+ * import { Sandbox } from "burrow-sandbox";
  *
  * await using s = await Sandbox.create();
  * const result = await s.run("echo hello; exit 3");
@@ -72,7 +72,7 @@ const defaultShell = "if command -v bash >/dev/null; then exec bash; else exec s
  * A sandbox without a name is deleted when `await using` ends. A sandbox with a name persists, and can be opened again:
  *
  * ```ts
- * import { Sandbox } from "@burrow/sdk";
+ * import { Sandbox } from "burrow-sandbox";
  *
  * const dev = await Sandbox.getOrCreate("dev");
  * await dev.files.write("/srv/notes.txt", "kept\n");
@@ -187,7 +187,7 @@ export class Sandbox implements AsyncDisposable {
    * the command.
    *
    * ```ts
-   * import { Sandbox } from "@burrow/sdk";
+   * import { Sandbox } from "burrow-sandbox";
    *
    * await using s = await Sandbox.create();
    * for await (const event of s.stream("echo one; exit 4")) {
@@ -204,7 +204,7 @@ export class Sandbox implements AsyncDisposable {
    * Starts a background process. It continues when this program ends.
    *
    * ```ts
-   * import { Sandbox } from "@burrow/sdk";
+   * import { Sandbox } from "burrow-sandbox";
    *
    * await using s = await Sandbox.create();
    * const cat = await s.spawn("cat", { stdin: true });
@@ -246,7 +246,7 @@ export class Sandbox implements AsyncDisposable {
    * that fails; with `check: true` it is thrown.
    *
    * ```ts no-run
-   * import { Sandbox } from "@burrow/sdk";
+   * import { Sandbox } from "burrow-sandbox";
    *
    * await using s = await Sandbox.create({ image: "python-interpreter" });
    * await s.runCode("x = 6 * 7");
@@ -285,7 +285,7 @@ export class Sandbox implements AsyncDisposable {
    * Forks the sandbox into children that continue from this moment, processes included. Files are shared copy-on-write.
    *
    * ```ts
-   * import { Sandbox } from "@burrow/sdk";
+   * import { Sandbox } from "burrow-sandbox";
    *
    * await using s = await Sandbox.create();
    * await s.files.write("/srv/n", "1");
@@ -309,7 +309,7 @@ export class Sandbox implements AsyncDisposable {
    * `keep` unnamed checkpoints are kept; the default is 10.
    *
    * ```ts
-   * import { Sandbox } from "@burrow/sdk";
+   * import { Sandbox } from "burrow-sandbox";
    *
    * await using s = await Sandbox.create();
    * await s.checkpointState({ filesOnly: true });

@@ -1,7 +1,7 @@
 /**
  * Memory for an agent loop, in two lines: recall before each turn of the model, store after it.
  *
- * Adapters for frameworks: `@burrow/sdk/agents/langchain`, `@burrow/sdk/agents/openai-agents`.
+ * Adapters for frameworks: `burrow-sandbox/agents/langchain`, `burrow-sandbox/agents/openai-agents`.
  */
 import { BurrowError } from "../errors.js";
 import type { Memory, TurnMessage } from "../memory/index.js";
@@ -30,8 +30,8 @@ export interface AgentMemoryOptions {
  * Recalls before and stores after each turn of a plain list of messages. Each instance belongs to one conversation.
  *
  * ```ts
- * import { Sandbox } from "@burrow/sdk";
- * import { AgentMemory } from "@burrow/sdk/agents";
+ * import { Sandbox } from "burrow-sandbox";
+ * import { AgentMemory } from "burrow-sandbox/agents";
  *
  * await using s = await Sandbox.create();
  * // Stands for a call of a model: takes messages and returns its answer.

@@ -4,8 +4,8 @@
  * For agents of `createAgent`, which are LangGraph graphs:
  *
  * ```ts
- * import { Sandbox } from "@burrow/sdk";
- * import { memoryMiddleware } from "@burrow/sdk/agents/langchain";
+ * import { Sandbox } from "burrow-sandbox";
+ * import { memoryMiddleware } from "burrow-sandbox/agents/langchain";
  * import { FakeListChatModel } from "@langchain/core/utils/testing";
  * import { createAgent } from "langchain";
  *
@@ -48,8 +48,8 @@ export function memoryMiddleware(memory: Memory | Sandbox | AgentMemory, options
  * Wraps a chat model so that it recalls before and stores after each call.
  *
  * ```ts
- * import { Sandbox } from "@burrow/sdk";
- * import { withMemory } from "@burrow/sdk/agents/langchain";
+ * import { Sandbox } from "burrow-sandbox";
+ * import { withMemory } from "burrow-sandbox/agents/langchain";
  * import { FakeListChatModel } from "@langchain/core/utils/testing";
  * import { END, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
  *

@@ -3,8 +3,8 @@
  *
  * ```ts no-run
  * import { Agent } from "@openai/agents";
- * import { Sandbox } from "@burrow/sdk";
- * import { RunMemory } from "@burrow/sdk/agents/openai-agents";
+ * import { Sandbox } from "burrow-sandbox";
+ * import { RunMemory } from "burrow-sandbox/agents/openai-agents";
  *
  * const sandbox = await Sandbox.getOrCreate("assistant");
  * const agent = new Agent({ name: "assistant", instructions: "Answer shortly." });

@@ -43,7 +43,7 @@ export interface FormatOptions extends Pick<RetrieveOptions, "memoryType" | "fil
  * The memory of a sandbox, or of a space that outlives sandboxes.
  *
  * ```ts
- * import { Sandbox } from "@burrow/sdk";
+ * import { Sandbox } from "burrow-sandbox";
  *
  * await using s = await Sandbox.create();
  * await s.memory.store("the deploy key is on db-2", { memoryType: "fact" });

@@ -1,6 +1,6 @@
 """Burrow: persistent sandboxes and memory for AI agents.
 
-    from burrow import Sandbox
+    from burrow_sandbox import Sandbox
 
     with Sandbox.create() as sandbox:
         print(sandbox.run("echo hello").stdout)

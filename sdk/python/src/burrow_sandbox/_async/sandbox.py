@@ -1,4 +1,3 @@
-# Generated from _async/sandbox.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
 """A sandbox: a persistent machine for an agent."""
 
 from __future__ import annotations
@@ -9,22 +8,22 @@ from types import TracebackType
 from typing import Any
 
 from .. import params, types
-from .._shims import called
+from .._shims import async_called
 from .._wire import Duration, given, milliseconds, path, seconds, tests_of_labels
 from ..code import CodeRun, ErrorCallback, ResultCallback
 from ..errors import ForkError, NotFoundError, api_error
 from ..merges import Diff, Merged, MergeError, MergeMemoryPolicy, MergePolicy, Race
 from ..results import Checkpoint, CommandResult
-from .client import Client, default_client
-from .code import Contexts, Heard, run_code
-from .egress import Egress
-from .files import Files
-from .memory import Memory
-from .ports import Ports
-from .process import OutputCallback, Process
-from .secrets import Secrets
-from .services import Services
-from .snapshots import Snapshots
+from .client import AsyncClient, default_client
+from .code import AsyncContexts, AsyncHeard, run_code
+from .egress import AsyncEgress
+from .files import AsyncFiles
+from .memory import AsyncMemory
+from .ports import AsyncPorts
+from .process import AsyncProcess, OutputCallback
+from .secrets import AsyncSecrets
+from .services import AsyncServices
+from .snapshots import AsyncSnapshots
 
 # The label of snapshots of `checkpoint_state`, by which later checkpoints find them, also from other programs.
 CHECKPOINT_LABEL = {"burrow-checkpoint": "sdk"}
@@ -34,32 +33,32 @@ RACE_WAIT_MS = 30_000
 SHELL = "command -v bash >/dev/null && exec bash -l || exec sh -l"
 
 
-class Sandbox:
+class AsyncSandbox:
     """A persistent machine: files, processes, network, memory.
 
     `create` creates one, `connect` finds one, `get_or_create` does either:
 
-    >>> with Sandbox.create() as temporary:
-    ...     result = temporary.run("echo hello")
+    >>> async with await AsyncSandbox.create() as temporary:
+    ...     result = await temporary.run("echo hello")
     ...     print(result.stdout, end="")
     hello
 
     The end of a `with` block deletes a sandbox without a name; a sandbox with a name is kept and continues to run.
     """
 
-    def __init__(self, client: Client, info: types.Sandbox, *, keep: bool = True) -> None:
+    def __init__(self, client: AsyncClient, info: types.Sandbox, *, keep: bool = True) -> None:
         """Wraps a response of the daemon; use `create`, `get_or_create` or `connect` instead."""
         self._client = client
         self._transport = client.transport
         self._info = info
         self._keep = keep
-        self.contexts = Contexts(self._transport, info.id)
-        self.files = Files(self._transport, info.id)
-        self.memory = Memory(self._transport, info.id)
-        self.egress = Egress(self._transport, info.id)
-        self.ports = Ports(self._transport, info.id)
-        self.services = Services(self._transport, info.id)
-        self.snapshots = Snapshots(self._transport, info.id)
+        self.contexts = AsyncContexts(self._transport, info.id)
+        self.files = AsyncFiles(self._transport, info.id)
+        self.memory = AsyncMemory(self._transport, info.id)
+        self.egress = AsyncEgress(self._transport, info.id)
+        self.ports = AsyncPorts(self._transport, info.id)
+        self.services = AsyncServices(self._transport, info.id)
+        self.snapshots = AsyncSnapshots(self._transport, info.id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.id} {self.state}>"
@@ -67,7 +66,7 @@ class Sandbox:
     # === Creating and finding ===
 
     @classmethod
-    def create(
+    async def create(
         cls,
         image: str | None = None,
         *,
@@ -88,15 +87,15 @@ class Sandbox:
         ephemeral: bool = False,
         driver: str | None = None,
         keep: bool | None = None,
-        client: Client | None = None,
-    ) -> Sandbox:
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
         """A new sandbox, running.
 
         `allow` lists egress rules, `network` is the whole network policy; `memory` names the memory space to use.
         An `ephemeral` sandbox is deleted when it stops, one with a `ttl` after that time. `keep` decides whether the end of a
         `with` block keeps the sandbox: by default if it has a name.
         """
-        return cls._create(
+        return await cls._create(
             given(
                 image=image,
                 name=name,
@@ -120,7 +119,7 @@ class Sandbox:
         )
 
     @classmethod
-    def get_or_create(
+    async def get_or_create(
         cls,
         name: str,
         image: str | None = None,
@@ -134,19 +133,19 @@ class Sandbox:
         sleep: params.SleepRequest | None = None,
         user: str | None = None,
         workdir: str | None = None,
-        client: Client | None = None,
-    ) -> Sandbox:
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
         """The sandbox of that name, running: the existing one, or a new one.
 
         Concurrent callers get the same sandbox.
 
-        >>> first = Sandbox.get_or_create("builder")
-        >>> second = Sandbox.get_or_create("builder")
+        >>> first = await AsyncSandbox.get_or_create("builder")
+        >>> second = await AsyncSandbox.get_or_create("builder")
         >>> first.id == second.id
         True
-        >>> first.delete()
+        >>> await first.delete()
         """
-        return cls._create(
+        return await cls._create(
             given(
                 name=name,
                 if_not_exists=True,
@@ -165,19 +164,19 @@ class Sandbox:
         )
 
     @classmethod
-    def _create(cls, body: dict[str, Any], *, keep: bool, client: Client | None) -> Sandbox:
+    async def _create(cls, body: dict[str, Any], *, keep: bool, client: AsyncClient | None) -> AsyncSandbox:
         client = client or default_client()
-        info = client.transport.create(types.Sandbox, path("sandboxes"), body)
+        info = await client.transport.create(types.Sandbox, path("sandboxes"), body)
         return cls(client, info, keep=keep)
 
     @classmethod
-    def connect(cls, sandbox: str, *, client: Client | None = None) -> Sandbox:
+    async def connect(cls, sandbox: str, *, client: AsyncClient | None = None) -> AsyncSandbox:
         """An existing sandbox, by name, id or unique id prefix. Does not wake it."""
         client = client or default_client()
-        return cls(client, client.transport.get(types.Sandbox, path("sandboxes", sandbox)))
+        return cls(client, await client.transport.get(types.Sandbox, path("sandboxes", sandbox)))
 
     @classmethod
-    def from_snapshot(
+    async def from_snapshot(
         cls,
         snapshot: str,
         *,
@@ -187,8 +186,8 @@ class Sandbox:
         ephemeral: bool = False,
         ttl: Duration | None = None,
         keep: bool | None = None,
-        client: Client | None = None,
-    ) -> Sandbox:
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
         """A new sandbox that continues from a snapshot, even if the original sandbox was deleted."""
         client = client or default_client()
         body = given(
@@ -198,20 +197,20 @@ class Sandbox:
             ephemeral=ephemeral or None,
             ttl_seconds=seconds(ttl),
         )
-        info = client.transport.create(types.Sandbox, path("snapshots", snapshot, "sandboxes"), body)
+        info = await client.transport.create(types.Sandbox, path("snapshots", snapshot, "sandboxes"), body)
         return cls(client, info, keep=name is not None if keep is None else keep)
 
     @classmethod
-    def list(
+    async def list(
         cls,
         *,
         labels: Mapping[str, str] | None = None,
         state: types.SandboxState | None = None,
-        client: Client | None = None,
-    ) -> builtins.list[Sandbox]:
+        client: AsyncClient | None = None,
+    ) -> builtins.list[AsyncSandbox]:
         """All sandboxes, or those with these labels or in this state."""
         client = client or default_client()
-        found = client.transport.all(types.Sandbox, path("sandboxes"), label=tests_of_labels(labels), state=state)
+        found = await client.transport.all(types.Sandbox, path("sandboxes"), label=tests_of_labels(labels), state=state)
         return [cls(client, info) for info in found]
 
     # === Properties ===
@@ -237,30 +236,30 @@ class Sandbox:
         return self._info
 
     @property
-    def client(self) -> Client:
+    def client(self) -> AsyncClient:
         """The client of the daemon that runs the sandbox."""
         return self._client
 
     @property
-    def secrets(self) -> Secrets:
+    def secrets(self) -> AsyncSecrets:
         """The secrets of the tenant; `egress.allow(host, secret=name)` inserts one into requests of this sandbox."""
         return self._client.secrets
 
-    def refresh(self) -> types.Sandbox:
+    async def refresh(self) -> types.Sandbox:
         """Requests the current details of the sandbox."""
-        return self._set_info(self._transport.get(types.Sandbox, self._path()))
+        return self._set_info(await self._transport.get(types.Sandbox, self._path()))
 
-    def stats(self) -> types.Stats:
+    async def stats(self) -> types.Stats:
         """Usage of CPU, RAM, disk and network, and the number of processes."""
-        return self._transport.get(types.Stats, self._path("stats"))
+        return await self._transport.get(types.Stats, self._path("stats"))
 
-    def update(self, change: params.UpdateSandbox) -> types.Sandbox:
-        """Changes limits, labels, environment or policies; see `burrow.params.UpdateSandbox`."""
-        return self._set_info(self._transport.send(types.Sandbox, "PATCH", self._path(), change))
+    async def update(self, change: params.UpdateSandbox) -> types.Sandbox:
+        """Changes limits, labels, environment or policies; see `burrow_sandbox.params.UpdateSandbox`."""
+        return self._set_info(await self._transport.send(types.Sandbox, "PATCH", self._path(), change))
 
     # === Commands ===
 
-    def run(
+    async def run(
         self,
         command: str | Sequence[str],
         *,
@@ -280,12 +279,12 @@ class Sandbox:
         Output of any size is returned completely; `on_stdout` and `on_stderr` receive it as it arrives. `check` raises
         `CommandError` unless the command exits with 0; `rollback_on_failure` rolls back the sandbox if it does not.
 
-        >>> (sandbox.run("exit 3")).exit_code
+        >>> (await sandbox.run("exit 3")).exit_code
         3
-        >>> result = sandbox.run(["printf", "%s|", "a b", "c"], on_stdout=print)
+        >>> result = await sandbox.run(["printf", "%s|", "a b", "c"], on_stdout=print)
         a b|c|
         """
-        process = self._start(
+        process = await self._start(
             command,
             env=env,
             workdir=workdir,
@@ -296,9 +295,9 @@ class Sandbox:
             rollback_on_failure=rollback_on_failure or None,
             hold=True,
         )
-        return process.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+        return await process.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
 
-    def stream(
+    async def stream(
         self,
         command: str | Sequence[str],
         *,
@@ -308,16 +307,16 @@ class Sandbox:
         timeout: Duration | None = None,
         input: str | None = None,
         stdin: bool = False,
-    ) -> Process:
+    ) -> AsyncProcess:
         """Starts a command to iterate over its output. The command waits for a slow reader, so no output is lost.
 
-        >>> for piece in sandbox.stream("for i in 1 2 3; do echo $i; done"):
+        >>> async for piece in await sandbox.stream("for i in 1 2 3; do echo $i; done"):
         ...     print(piece.text, end="")
         1
         2
         3
         """
-        return self._start(
+        return await self._start(
             command,
             env=env,
             workdir=workdir,
@@ -328,7 +327,7 @@ class Sandbox:
             hold=True,
         )
 
-    def spawn(
+    async def spawn(
         self,
         command: str | Sequence[str],
         *,
@@ -338,16 +337,16 @@ class Sandbox:
         timeout: Duration | None = None,
         stdin: bool = False,
         ring_bytes: int | None = None,
-    ) -> Process:
+    ) -> AsyncProcess:
         """Starts a command in the background. It runs independently of connections; the last MiB of its output is kept.
 
-        >>> process = sandbox.spawn("sleep 1000")
-        >>> process.kill()
+        >>> process = await sandbox.spawn("sleep 1000")
+        >>> await process.kill()
         True
-        >>> process.wait_exit()
+        >>> await process.wait_exit()
         137
         """
-        return self._start(
+        return await self._start(
             command,
             env=env,
             workdir=workdir,
@@ -357,7 +356,7 @@ class Sandbox:
             ring_bytes=ring_bytes,
         )
 
-    def pty(
+    async def pty(
         self,
         command: str | Sequence[str] | None = None,
         *,
@@ -366,18 +365,18 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         workdir: str | None = None,
         user: str | None = None,
-    ) -> Process:
+    ) -> AsyncProcess:
         """Starts a shell or a command in a terminal, which accepts input, streams output and can be resized.
 
-        >>> terminal = sandbox.pty("stty size; exec cat", columns=100, rows=30)
-        >>> for piece in terminal:
+        >>> terminal = await sandbox.pty("stty size; exec cat", columns=100, rows=30)
+        >>> async for piece in terminal:
         ...     print(piece.text.strip())
         ...     break
         30 100
-        >>> terminal.kill()
+        >>> await terminal.kill()
         True
         """
-        return self._start(
+        return await self._start(
             command if command is not None else ["/bin/sh", "-c", SHELL],
             env={"TERM": "xterm-256color", **(env or {})},
             workdir=workdir,
@@ -387,24 +386,24 @@ class Sandbox:
             hold=True,
         )
 
-    def process(self, exec: str) -> Process:
+    async def process(self, exec: str) -> AsyncProcess:
         """A process that was started earlier or by another program, by its id."""
-        found = self._transport.get(types.Exec, self._path("execs", exec))
-        return Process(self._transport, found)
+        found = await self._transport.get(types.Exec, self._path("execs", exec))
+        return AsyncProcess(self._transport, found)
 
-    def processes(self) -> builtins.list[Process]:
+    async def processes(self) -> builtins.list[AsyncProcess]:
         """The started processes that the daemon still knows, newest first."""
-        found = self._transport.all(types.Exec, self._path("execs"))
-        return [Process(self._transport, exec) for exec in found]
+        found = await self._transport.all(types.Exec, self._path("execs"))
+        return [AsyncProcess(self._transport, exec) for exec in found]
 
-    def _start(
+    async def _start(
         self,
         command: str | Sequence[str],
         *,
         timeout: Duration | None = None,
         env: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> Process:
+    ) -> AsyncProcess:
         body = given(
             command=command if isinstance(command, str) else None,
             argv=None if isinstance(command, str) else [*command],
@@ -412,11 +411,11 @@ class Sandbox:
             timeout_ms=milliseconds(timeout),
             **options,
         )
-        return Process(self._transport, self._transport.create(types.Exec, self._path("execs"), body))
+        return AsyncProcess(self._transport, await self._transport.create(types.Exec, self._path("execs"), body))
 
     # === Code ===
 
-    def run_code(
+    async def run_code(
         self,
         code: str,
         *,
@@ -436,14 +435,14 @@ class Sandbox:
         Callbacks receive output and results as they arrive. The run is interrupted after `timeout`, after more than `max_output`
         bytes (16 MiB at most), and when the call is cancelled. `check` raises `CodeRunError` unless it runs to its end.
 
-        >>> run = sandbox.run_code("x = 6 * 7")
-        >>> run = sandbox.run_code("print('asked'); x", on_stdout=print)
+        >>> run = await sandbox.run_code("x = 6 * 7")
+        >>> run = await sandbox.run_code("print('asked'); x", on_stdout=print)
         asked
         >>> run.text
         '42'
         """
-        heard = Heard(on_stdout, on_stderr, on_result, on_error)
-        run = run_code(
+        heard = AsyncHeard(on_stdout, on_stderr, on_result, on_error)
+        run = await run_code(
             self._transport,
             self.id,
             code,
@@ -458,43 +457,43 @@ class Sandbox:
 
     # === Sleep ===
 
-    def sleep(self) -> types.Sandbox:
+    async def sleep(self) -> types.Sandbox:
         """Saves the processes to disk and frees their RAM. Any use wakes the sandbox, and the processes continue.
 
-        >>> sandbox.sleep() and sandbox.state
+        >>> await sandbox.sleep() and sandbox.state
         'hibernated'
-        >>> sandbox.wake() and sandbox.state
+        >>> await sandbox.wake() and sandbox.state
         'running'
         """
-        return self._power("hibernate")
+        return await self._power("hibernate")
 
-    def wake(self) -> types.Sandbox:
+    async def wake(self) -> types.Sandbox:
         """Brings the sandbox to state `running` if it is paused, asleep or stopped."""
-        return self._power("wake")
+        return await self._power("wake")
 
-    def pause(self) -> types.Sandbox:
+    async def pause(self) -> types.Sandbox:
         """Freezes the processes; their RAM is kept."""
-        return self._power("pause")
+        return await self._power("pause")
 
-    def resume(self) -> types.Sandbox:
+    async def resume(self) -> types.Sandbox:
         """Resumes the processes after `pause`."""
-        return self._power("resume")
+        return await self._power("resume")
 
-    def stop(self, *, grace: Duration | None = None) -> types.Sandbox:
+    async def stop(self, *, grace: Duration | None = None) -> types.Sandbox:
         """Ends the processes, which have `grace` to exit by themselves. Files, environment and services are kept."""
-        return self._power("stop", grace_ms=milliseconds(grace))
+        return await self._power("stop", grace_ms=milliseconds(grace))
 
-    def start(self, *, files_only: bool = False) -> types.Sandbox:
+    async def start(self, *, files_only: bool = False) -> types.Sandbox:
         """Starts the sandbox; with `files_only` from its files, discarding hibernated processes."""
-        return self._power("start", files_only=files_only)
+        return await self._power("start", files_only=files_only)
 
-    def _power(self, verb: str, **options: Any) -> types.Sandbox:
-        answer = self._transport.send(types.Sandbox, "POST", self._path(verb), repeat=True, **options)
+    async def _power(self, verb: str, **options: Any) -> types.Sandbox:
+        answer = await self._transport.send(types.Sandbox, "POST", self._path(verb), repeat=True, **options)
         return self._set_info(answer)
 
     # === Snapshots and forks ===
 
-    def snapshot(
+    async def snapshot(
         self,
         name: str | None = None,
         *,
@@ -511,23 +510,23 @@ class Sandbox:
             files_only=files_only or None,
             expires_seconds=seconds(expires),
         )
-        return self._transport.create(types.Snapshot, self._path("snapshots"), body)
+        return await self._transport.create(types.Snapshot, self._path("snapshots"), body)
 
-    def restore(self, snapshot: str, *, files_only: bool = False) -> types.Snapshot:
+    async def restore(self, snapshot: str, *, files_only: bool = False) -> types.Snapshot:
         """Restores a snapshot, by name or id. Returns a snapshot of the previous state, which undoes the restore.
 
-        >>> before = sandbox.snapshot()
-        >>> _ = sandbox.run("rm -rf /srv/precious; touch /srv/mess")
-        >>> undo = sandbox.restore(before.id)
-        >>> sandbox.files.exists("/srv/mess")
+        >>> before = await sandbox.snapshot()
+        >>> _ = await sandbox.run("rm -rf /srv/precious; touch /srv/mess")
+        >>> undo = await sandbox.restore(before.id)
+        >>> await sandbox.files.exists("/srv/mess")
         False
         """
         body = given(snapshot=snapshot, files_only=files_only or None)
-        restored = self._transport.send(types.Restored, "POST", self._path("restore"), body)
+        restored = await self._transport.send(types.Restored, "POST", self._path("restore"), body)
         self._set_info(restored.sandbox)
         return restored.undo
 
-    def fork(
+    async def fork(
         self,
         count: int = 1,
         *,
@@ -536,16 +535,16 @@ class Sandbox:
         files_only: bool = False,
         ephemeral: bool = False,
         ttl: Duration | None = None,
-    ) -> builtins.list[Sandbox]:
+    ) -> builtins.list[AsyncSandbox]:
         """Creates children that continue from the present moment, processes included, each with its own identity.
 
-        >>> children = sandbox.fork(2)
-        >>> [(child.run("echo mine > /tmp/mine; cat /tmp/mine")).stdout for child in children]
+        >>> children = await sandbox.fork(2)
+        >>> [(await child.run("echo mine > /tmp/mine; cat /tmp/mine")).stdout for child in children]
         ['mine\\n', 'mine\\n']
-        >>> sandbox.files.exists("/tmp/mine")
+        >>> await sandbox.files.exists("/tmp/mine")
         False
         >>> for child in children:
-        ...     child.delete()
+        ...     await child.delete()
         """
         body = given(
             count=count,
@@ -555,7 +554,7 @@ class Sandbox:
             ephemeral=ephemeral or None,
             ttl_seconds=seconds(ttl),
         )
-        forked = self._transport.create(types.Forked, self._path("fork"), body)
+        forked = await self._transport.create(types.Forked, self._path("fork"), body)
         children = [type(self)(self._client, info, keep=bool(names)) for info in forked.children]
         if forked.failed:
             reasons = [api_error({"code": it.code, "message": it.message, "hint": it.hint}) for it in forked.failed]
@@ -563,35 +562,35 @@ class Sandbox:
             raise ForkError(message, children, reasons)
         return children
 
-    def checkpoint_state(
+    async def checkpoint_state(
         self, name: str | None = None, *, files_only: bool = False, keep: int = CHECKPOINTS_KEPT
     ) -> Checkpoint:
         """Takes a snapshot and reports the changes since the last checkpoint; the first one is compared with the image.
 
         The last `keep` checkpoints without a name are kept; older ones are deleted.
 
-        >>> _ = sandbox.checkpoint_state(files_only=True)
-        >>> _ = sandbox.run("echo 1 > /srv/new; rm -f /etc/motd")
-        >>> checkpoint = sandbox.checkpoint_state(files_only=True)
+        >>> _ = await sandbox.checkpoint_state(files_only=True)
+        >>> _ = await sandbox.run("echo 1 > /srv/new; rm -f /etc/motd")
+        >>> checkpoint = await sandbox.checkpoint_state(files_only=True)
         >>> "/srv/new" in checkpoint.added
         True
         """
-        earlier = self.snapshots.list(labels=CHECKPOINT_LABEL)
-        taken = self.snapshot(name, labels=CHECKPOINT_LABEL, files_only=files_only)
-        checkpoint = self._checkpoint(taken, earlier[0].id if earlier else None)
+        earlier = await self.snapshots.list(labels=CHECKPOINT_LABEL)
+        taken = await self.snapshot(name, labels=CHECKPOINT_LABEL, files_only=files_only)
+        checkpoint = await self._checkpoint(taken, earlier[0].id if earlier else None)
         unnamed = [snapshot for snapshot in earlier if snapshot.name is None]
         for old in unnamed[max(0, keep - 1) :]:
             try:
-                self.snapshots.delete(old.id)
+                await self.snapshots.delete(old.id)
             except NotFoundError:
                 continue
         return checkpoint
 
-    def _checkpoint(self, taken: types.Snapshot, last: str | None) -> Checkpoint:
+    async def _checkpoint(self, taken: types.Snapshot, last: str | None) -> Checkpoint:
         """The changes of a snapshot refer to the previous snapshot. If that is not the last checkpoint, requests a diff."""
         changes = taken.changes
         if last is not None and changes.since != last:
-            diff = self._diff(f"snapshot:{last}", f"snapshot:{taken.id}", all=True)
+            diff = await self._diff(f"snapshot:{last}", f"snapshot:{taken.id}", all=True)
             return Checkpoint(
                 snapshot=taken,
                 since=last,
@@ -616,9 +615,9 @@ class Sandbox:
 
     # === Diffs, merges and races ===
 
-    def diff(
+    async def diff(
         self,
-        since: str | Sandbox | types.Snapshot | None = None,
+        since: str | AsyncSandbox | types.Snapshot | None = None,
         *,
         globs: Sequence[str] = (),
         content: bool = False,
@@ -630,16 +629,16 @@ class Sandbox:
         `globs` selects paths, `content` adds the changed lines of text files, `all` includes caches, logs and other noise.
         """
         from_ = f"image:{self._info.image_id}" if since is None else _tree(since)
-        return self._diff(from_, f"sandbox:{self.id}", globs=globs, content=content, all=all, limit=limit)
+        return await self._diff(from_, f"sandbox:{self.id}", globs=globs, content=content, all=all, limit=limit)
 
-    def _diff(self, from_: str, to: str, *, globs: Sequence[str] = (), **options: Any) -> Diff:
+    async def _diff(self, from_: str, to: str, *, globs: Sequence[str] = (), **options: Any) -> Diff:
         body = given(globs=[*globs] or None, **{key: value or None for key, value in options.items()})
         body |= {"from": from_, "to": to}
-        return self._transport.send(Diff, "POST", path("diff"), body, repeat=True)
+        return await self._transport.send(Diff, "POST", path("diff"), body, repeat=True)
 
-    def merge(
+    async def merge(
         self,
-        child: str | Sandbox,
+        child: str | AsyncSandbox,
         *,
         policy: MergePolicy = "fail",
         policies: Mapping[str, MergePolicy] | None = None,
@@ -660,12 +659,12 @@ class Sandbox:
             all=all or None,
             dry_run=dry_run or None,
         )
-        merged = self._transport.send(Merged, "POST", self._path("merge"), body, repeat=dry_run)
+        merged = await self._transport.send(Merged, "POST", self._path("merge"), body, repeat=dry_run)
         if merged.conflicts and not dry_run:
             raise MergeError(merged)
         return merged
 
-    def race(
+    async def race(
         self,
         command: str | Sequence[str],
         attempts: int = 3,
@@ -696,35 +695,35 @@ class Sandbox:
             merge_winner=merge_winner or None,
             policy=policy,
         )
-        race = self._transport.send(Race, "POST", path("races"), body)
+        race = await self._transport.send(Race, "POST", path("races"), body)
         while race.stage != "done":
             if on_change is not None:
-                called(on_change, race)
-            race = self._transport.get(Race, path("races", race.id), after=race.version, wait_ms=RACE_WAIT_MS)
+                await async_called(on_change, race)
+            race = await self._transport.get(Race, path("races", race.id), after=race.version, wait_ms=RACE_WAIT_MS)
         return race
 
     # === Ports ===
 
-    def get_url(self, port: int, *, expires: Duration | None = None) -> str:
+    async def get_url(self, port: int, *, expires: Duration | None = None) -> str:
         """A link to the server on a port, for browsers and programs without a key."""
-        return self.ports.get_url(port, expires=expires)
+        return await self.ports.get_url(port, expires=expires)
 
     # === Deletion ===
 
-    def delete(self, *, snapshots: bool = False) -> None:
+    async def delete(self, *, snapshots: bool = False) -> None:
         """Deletes the sandbox with its files and memory, and with `snapshots` also its snapshots."""
-        self._transport.nothing("DELETE", self._path(), repeat=True, snapshots=snapshots)
+        await self._transport.nothing("DELETE", self._path(), repeat=True, snapshots=snapshots)
 
-    def __enter__(self) -> Sandbox:
+    async def __aenter__(self) -> AsyncSandbox:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._keep:
             return
         try:
-            self.delete()
+            await self.delete()
         except NotFoundError:
             # It was deleted before, or it was ephemeral and has stopped.
             return
@@ -744,7 +743,7 @@ def _network(allow: Sequence[str] | None, network: params.NetworkRequest | None)
     return merged
 
 
-def _tree(of: str | Sandbox | types.Snapshot) -> str:
+def _tree(of: str | AsyncSandbox | types.Snapshot) -> str:
     if isinstance(of, str):
         return of
     return f"snapshot:{of.id}" if isinstance(of, types.Snapshot) else f"sandbox:{of.id}"

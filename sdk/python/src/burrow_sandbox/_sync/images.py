@@ -1,3 +1,4 @@
+# Generated from _async/images.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
 """Images, from which sandboxes are created."""
 
 from __future__ import annotations
@@ -7,31 +8,31 @@ from collections.abc import Callable
 
 from .. import params, types
 from .._decode import decode, decode_union
-from .._shims import async_called
+from .._shims import called
 from .._wire import path
 from ..errors import BrokenError, api_error
-from .transport import AsyncTransport
+from .transport import Transport
 
 
-class AsyncImages:
+class Images:
     """The images of a daemon.
 
-    >>> [image.name for image in await client.images.list(name="debian")]
+    >>> [image.name for image in client.images.list(name="debian")]
     ['debian']
     """
 
-    def __init__(self, transport: AsyncTransport) -> None:
+    def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def list(self, *, name: str | None = None) -> builtins.list[types.Image]:
+    def list(self, *, name: str | None = None) -> builtins.list[types.Image]:
         """All images, or those with a name."""
-        return await self._transport.all(types.Image, path("images"), name=name)
+        return self._transport.all(types.Image, path("images"), name=name)
 
-    async def get(self, image: str) -> types.ImageDetail:
+    def get(self, image: str) -> types.ImageDetail:
         """The details of an image, by name or id."""
-        return await self._transport.get(types.ImageDetail, path("images", image))
+        return self._transport.get(types.ImageDetail, path("images", image))
 
-    async def pull(
+    def pull(
         self,
         reference: str,
         *,
@@ -40,27 +41,27 @@ class AsyncImages:
     ) -> types.Image:
         """Pulls an image from an OCI registry."""
         request: params.BuildImage = {"from": "pull", "reference": reference, "name": name}
-        return await self.build(request, on_progress=on_progress)
+        return self.build(request, on_progress=on_progress)
 
-    async def build(
+    def build(
         self,
         request: params.BuildImage,
         *,
         on_progress: Callable[[types.BuildProgress], object] | None = None,
     ) -> types.Image:
-        """Builds an image from packages, a recipe or a sandbox, or pulls one: see `burrow.params.BuildImage`."""
+        """Builds an image from packages, a recipe or a sandbox, or pulls one: see `burrow_sandbox.params.BuildImage`."""
         body = {key: value for key, value in request.items() if value is not None}
-        response = await self._transport.open("POST", path("images"), body=body)
-        async for line in self._transport.lines(response):
+        response = self._transport.open("POST", path("images"), body=body)
+        for line in self._transport.lines(response):
             if line["kind"] == "error":
                 raise api_error(line["error"])
             if line["kind"] == "done":
                 return decode(types.Image, line["image"])
             progress = decode_union("BuildProgress", line)
             if on_progress is not None and progress is not None:
-                await async_called(on_progress, progress)
+                called(on_progress, progress)
         raise BrokenError("the stream of the build ended without a result")
 
-    async def delete(self, image: str) -> None:
+    def delete(self, image: str) -> None:
         """Deletes an image that is not in use."""
-        await self._transport.nothing("DELETE", path("images", image), repeat=True)
+        self._transport.nothing("DELETE", path("images", image), repeat=True)

@@ -1,3 +1,4 @@
+# Generated from _async/sandbox.py by `tools/generate.py`. Do not edit: edit the source and run the generator.
 """A sandbox: a persistent machine for an agent."""
 
 from __future__ import annotations
@@ -8,22 +9,22 @@ from types import TracebackType
 from typing import Any
 
 from .. import params, types
-from .._shims import async_called
+from .._shims import called
 from .._wire import Duration, given, milliseconds, path, seconds, tests_of_labels
 from ..code import CodeRun, ErrorCallback, ResultCallback
 from ..errors import ForkError, NotFoundError, api_error
 from ..merges import Diff, Merged, MergeError, MergeMemoryPolicy, MergePolicy, Race
 from ..results import Checkpoint, CommandResult
-from .client import AsyncClient, default_client
-from .code import AsyncContexts, AsyncHeard, run_code
-from .egress import AsyncEgress
-from .files import AsyncFiles
-from .memory import AsyncMemory
-from .ports import AsyncPorts
-from .process import AsyncProcess, OutputCallback
-from .secrets import AsyncSecrets
-from .services import AsyncServices
-from .snapshots import AsyncSnapshots
+from .client import Client, default_client
+from .code import Contexts, Heard, run_code
+from .egress import Egress
+from .files import Files
+from .memory import Memory
+from .ports import Ports
+from .process import OutputCallback, Process
+from .secrets import Secrets
+from .services import Services
+from .snapshots import Snapshots
 
 # The label of snapshots of `checkpoint_state`, by which later checkpoints find them, also from other programs.
 CHECKPOINT_LABEL = {"burrow-checkpoint": "sdk"}
@@ -33,32 +34,32 @@ RACE_WAIT_MS = 30_000
 SHELL = "command -v bash >/dev/null && exec bash -l || exec sh -l"
 
 
-class AsyncSandbox:
+class Sandbox:
     """A persistent machine: files, processes, network, memory.
 
     `create` creates one, `connect` finds one, `get_or_create` does either:
 
-    >>> async with await AsyncSandbox.create() as temporary:
-    ...     result = await temporary.run("echo hello")
+    >>> with Sandbox.create() as temporary:
+    ...     result = temporary.run("echo hello")
     ...     print(result.stdout, end="")
     hello
 
     The end of a `with` block deletes a sandbox without a name; a sandbox with a name is kept and continues to run.
     """
 
-    def __init__(self, client: AsyncClient, info: types.Sandbox, *, keep: bool = True) -> None:
+    def __init__(self, client: Client, info: types.Sandbox, *, keep: bool = True) -> None:
         """Wraps a response of the daemon; use `create`, `get_or_create` or `connect` instead."""
         self._client = client
         self._transport = client.transport
         self._info = info
         self._keep = keep
-        self.contexts = AsyncContexts(self._transport, info.id)
-        self.files = AsyncFiles(self._transport, info.id)
-        self.memory = AsyncMemory(self._transport, info.id)
-        self.egress = AsyncEgress(self._transport, info.id)
-        self.ports = AsyncPorts(self._transport, info.id)
-        self.services = AsyncServices(self._transport, info.id)
-        self.snapshots = AsyncSnapshots(self._transport, info.id)
+        self.contexts = Contexts(self._transport, info.id)
+        self.files = Files(self._transport, info.id)
+        self.memory = Memory(self._transport, info.id)
+        self.egress = Egress(self._transport, info.id)
+        self.ports = Ports(self._transport, info.id)
+        self.services = Services(self._transport, info.id)
+        self.snapshots = Snapshots(self._transport, info.id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.id} {self.state}>"
@@ -66,7 +67,7 @@ class AsyncSandbox:
     # === Creating and finding ===
 
     @classmethod
-    async def create(
+    def create(
         cls,
         image: str | None = None,
         *,
@@ -87,15 +88,15 @@ class AsyncSandbox:
         ephemeral: bool = False,
         driver: str | None = None,
         keep: bool | None = None,
-        client: AsyncClient | None = None,
-    ) -> AsyncSandbox:
+        client: Client | None = None,
+    ) -> Sandbox:
         """A new sandbox, running.
 
         `allow` lists egress rules, `network` is the whole network policy; `memory` names the memory space to use.
         An `ephemeral` sandbox is deleted when it stops, one with a `ttl` after that time. `keep` decides whether the end of a
         `with` block keeps the sandbox: by default if it has a name.
         """
-        return await cls._create(
+        return cls._create(
             given(
                 image=image,
                 name=name,
@@ -119,7 +120,7 @@ class AsyncSandbox:
         )
 
     @classmethod
-    async def get_or_create(
+    def get_or_create(
         cls,
         name: str,
         image: str | None = None,
@@ -133,19 +134,19 @@ class AsyncSandbox:
         sleep: params.SleepRequest | None = None,
         user: str | None = None,
         workdir: str | None = None,
-        client: AsyncClient | None = None,
-    ) -> AsyncSandbox:
+        client: Client | None = None,
+    ) -> Sandbox:
         """The sandbox of that name, running: the existing one, or a new one.
 
         Concurrent callers get the same sandbox.
 
-        >>> first = await AsyncSandbox.get_or_create("builder")
-        >>> second = await AsyncSandbox.get_or_create("builder")
+        >>> first = Sandbox.get_or_create("builder")
+        >>> second = Sandbox.get_or_create("builder")
         >>> first.id == second.id
         True
-        >>> await first.delete()
+        >>> first.delete()
         """
-        return await cls._create(
+        return cls._create(
             given(
                 name=name,
                 if_not_exists=True,
@@ -164,19 +165,19 @@ class AsyncSandbox:
         )
 
     @classmethod
-    async def _create(cls, body: dict[str, Any], *, keep: bool, client: AsyncClient | None) -> AsyncSandbox:
+    def _create(cls, body: dict[str, Any], *, keep: bool, client: Client | None) -> Sandbox:
         client = client or default_client()
-        info = await client.transport.create(types.Sandbox, path("sandboxes"), body)
+        info = client.transport.create(types.Sandbox, path("sandboxes"), body)
         return cls(client, info, keep=keep)
 
     @classmethod
-    async def connect(cls, sandbox: str, *, client: AsyncClient | None = None) -> AsyncSandbox:
+    def connect(cls, sandbox: str, *, client: Client | None = None) -> Sandbox:
         """An existing sandbox, by name, id or unique id prefix. Does not wake it."""
         client = client or default_client()
-        return cls(client, await client.transport.get(types.Sandbox, path("sandboxes", sandbox)))
+        return cls(client, client.transport.get(types.Sandbox, path("sandboxes", sandbox)))
 
     @classmethod
-    async def from_snapshot(
+    def from_snapshot(
         cls,
         snapshot: str,
         *,
@@ -186,8 +187,8 @@ class AsyncSandbox:
         ephemeral: bool = False,
         ttl: Duration | None = None,
         keep: bool | None = None,
-        client: AsyncClient | None = None,
-    ) -> AsyncSandbox:
+        client: Client | None = None,
+    ) -> Sandbox:
         """A new sandbox that continues from a snapshot, even if the original sandbox was deleted."""
         client = client or default_client()
         body = given(
@@ -197,20 +198,20 @@ class AsyncSandbox:
             ephemeral=ephemeral or None,
             ttl_seconds=seconds(ttl),
         )
-        info = await client.transport.create(types.Sandbox, path("snapshots", snapshot, "sandboxes"), body)
+        info = client.transport.create(types.Sandbox, path("snapshots", snapshot, "sandboxes"), body)
         return cls(client, info, keep=name is not None if keep is None else keep)
 
     @classmethod
-    async def list(
+    def list(
         cls,
         *,
         labels: Mapping[str, str] | None = None,
         state: types.SandboxState | None = None,
-        client: AsyncClient | None = None,
-    ) -> builtins.list[AsyncSandbox]:
+        client: Client | None = None,
+    ) -> builtins.list[Sandbox]:
         """All sandboxes, or those with these labels or in this state."""
         client = client or default_client()
-        found = await client.transport.all(types.Sandbox, path("sandboxes"), label=tests_of_labels(labels), state=state)
+        found = client.transport.all(types.Sandbox, path("sandboxes"), label=tests_of_labels(labels), state=state)
         return [cls(client, info) for info in found]
 
     # === Properties ===
@@ -236,30 +237,30 @@ class AsyncSandbox:
         return self._info
 
     @property
-    def client(self) -> AsyncClient:
+    def client(self) -> Client:
         """The client of the daemon that runs the sandbox."""
         return self._client
 
     @property
-    def secrets(self) -> AsyncSecrets:
+    def secrets(self) -> Secrets:
         """The secrets of the tenant; `egress.allow(host, secret=name)` inserts one into requests of this sandbox."""
         return self._client.secrets
 
-    async def refresh(self) -> types.Sandbox:
+    def refresh(self) -> types.Sandbox:
         """Requests the current details of the sandbox."""
-        return self._set_info(await self._transport.get(types.Sandbox, self._path()))
+        return self._set_info(self._transport.get(types.Sandbox, self._path()))
 
-    async def stats(self) -> types.Stats:
+    def stats(self) -> types.Stats:
         """Usage of CPU, RAM, disk and network, and the number of processes."""
-        return await self._transport.get(types.Stats, self._path("stats"))
+        return self._transport.get(types.Stats, self._path("stats"))
 
-    async def update(self, change: params.UpdateSandbox) -> types.Sandbox:
-        """Changes limits, labels, environment or policies; see `burrow.params.UpdateSandbox`."""
-        return self._set_info(await self._transport.send(types.Sandbox, "PATCH", self._path(), change))
+    def update(self, change: params.UpdateSandbox) -> types.Sandbox:
+        """Changes limits, labels, environment or policies; see `burrow_sandbox.params.UpdateSandbox`."""
+        return self._set_info(self._transport.send(types.Sandbox, "PATCH", self._path(), change))
 
     # === Commands ===
 
-    async def run(
+    def run(
         self,
         command: str | Sequence[str],
         *,
@@ -279,12 +280,12 @@ class AsyncSandbox:
         Output of any size is returned completely; `on_stdout` and `on_stderr` receive it as it arrives. `check` raises
         `CommandError` unless the command exits with 0; `rollback_on_failure` rolls back the sandbox if it does not.
 
-        >>> (await sandbox.run("exit 3")).exit_code
+        >>> (sandbox.run("exit 3")).exit_code
         3
-        >>> result = await sandbox.run(["printf", "%s|", "a b", "c"], on_stdout=print)
+        >>> result = sandbox.run(["printf", "%s|", "a b", "c"], on_stdout=print)
         a b|c|
         """
-        process = await self._start(
+        process = self._start(
             command,
             env=env,
             workdir=workdir,
@@ -295,9 +296,9 @@ class AsyncSandbox:
             rollback_on_failure=rollback_on_failure or None,
             hold=True,
         )
-        return await process.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+        return process.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
 
-    async def stream(
+    def stream(
         self,
         command: str | Sequence[str],
         *,
@@ -307,16 +308,16 @@ class AsyncSandbox:
         timeout: Duration | None = None,
         input: str | None = None,
         stdin: bool = False,
-    ) -> AsyncProcess:
+    ) -> Process:
         """Starts a command to iterate over its output. The command waits for a slow reader, so no output is lost.
 
-        >>> async for piece in await sandbox.stream("for i in 1 2 3; do echo $i; done"):
+        >>> for piece in sandbox.stream("for i in 1 2 3; do echo $i; done"):
         ...     print(piece.text, end="")
         1
         2
         3
         """
-        return await self._start(
+        return self._start(
             command,
             env=env,
             workdir=workdir,
@@ -327,7 +328,7 @@ class AsyncSandbox:
             hold=True,
         )
 
-    async def spawn(
+    def spawn(
         self,
         command: str | Sequence[str],
         *,
@@ -337,16 +338,16 @@ class AsyncSandbox:
         timeout: Duration | None = None,
         stdin: bool = False,
         ring_bytes: int | None = None,
-    ) -> AsyncProcess:
+    ) -> Process:
         """Starts a command in the background. It runs independently of connections; the last MiB of its output is kept.
 
-        >>> process = await sandbox.spawn("sleep 1000")
-        >>> await process.kill()
+        >>> process = sandbox.spawn("sleep 1000")
+        >>> process.kill()
         True
-        >>> await process.wait_exit()
+        >>> process.wait_exit()
         137
         """
-        return await self._start(
+        return self._start(
             command,
             env=env,
             workdir=workdir,
@@ -356,7 +357,7 @@ class AsyncSandbox:
             ring_bytes=ring_bytes,
         )
 
-    async def pty(
+    def pty(
         self,
         command: str | Sequence[str] | None = None,
         *,
@@ -365,18 +366,18 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         workdir: str | None = None,
         user: str | None = None,
-    ) -> AsyncProcess:
+    ) -> Process:
         """Starts a shell or a command in a terminal, which accepts input, streams output and can be resized.
 
-        >>> terminal = await sandbox.pty("stty size; exec cat", columns=100, rows=30)
-        >>> async for piece in terminal:
+        >>> terminal = sandbox.pty("stty size; exec cat", columns=100, rows=30)
+        >>> for piece in terminal:
         ...     print(piece.text.strip())
         ...     break
         30 100
-        >>> await terminal.kill()
+        >>> terminal.kill()
         True
         """
-        return await self._start(
+        return self._start(
             command if command is not None else ["/bin/sh", "-c", SHELL],
             env={"TERM": "xterm-256color", **(env or {})},
             workdir=workdir,
@@ -386,24 +387,24 @@ class AsyncSandbox:
             hold=True,
         )
 
-    async def process(self, exec: str) -> AsyncProcess:
+    def process(self, exec: str) -> Process:
         """A process that was started earlier or by another program, by its id."""
-        found = await self._transport.get(types.Exec, self._path("execs", exec))
-        return AsyncProcess(self._transport, found)
+        found = self._transport.get(types.Exec, self._path("execs", exec))
+        return Process(self._transport, found)
 
-    async def processes(self) -> builtins.list[AsyncProcess]:
+    def processes(self) -> builtins.list[Process]:
         """The started processes that the daemon still knows, newest first."""
-        found = await self._transport.all(types.Exec, self._path("execs"))
-        return [AsyncProcess(self._transport, exec) for exec in found]
+        found = self._transport.all(types.Exec, self._path("execs"))
+        return [Process(self._transport, exec) for exec in found]
 
-    async def _start(
+    def _start(
         self,
         command: str | Sequence[str],
         *,
         timeout: Duration | None = None,
         env: Mapping[str, str] | None = None,
         **options: Any,
-    ) -> AsyncProcess:
+    ) -> Process:
         body = given(
             command=command if isinstance(command, str) else None,
             argv=None if isinstance(command, str) else [*command],
@@ -411,11 +412,11 @@ class AsyncSandbox:
             timeout_ms=milliseconds(timeout),
             **options,
         )
-        return AsyncProcess(self._transport, await self._transport.create(types.Exec, self._path("execs"), body))
+        return Process(self._transport, self._transport.create(types.Exec, self._path("execs"), body))
 
     # === Code ===
 
-    async def run_code(
+    def run_code(
         self,
         code: str,
         *,
@@ -435,14 +436,14 @@ class AsyncSandbox:
         Callbacks receive output and results as they arrive. The run is interrupted after `timeout`, after more than `max_output`
         bytes (16 MiB at most), and when the call is cancelled. `check` raises `CodeRunError` unless it runs to its end.
 
-        >>> run = await sandbox.run_code("x = 6 * 7")
-        >>> run = await sandbox.run_code("print('asked'); x", on_stdout=print)
+        >>> run = sandbox.run_code("x = 6 * 7")
+        >>> run = sandbox.run_code("print('asked'); x", on_stdout=print)
         asked
         >>> run.text
         '42'
         """
-        heard = AsyncHeard(on_stdout, on_stderr, on_result, on_error)
-        run = await run_code(
+        heard = Heard(on_stdout, on_stderr, on_result, on_error)
+        run = run_code(
             self._transport,
             self.id,
             code,
@@ -457,43 +458,43 @@ class AsyncSandbox:
 
     # === Sleep ===
 
-    async def sleep(self) -> types.Sandbox:
+    def sleep(self) -> types.Sandbox:
         """Saves the processes to disk and frees their RAM. Any use wakes the sandbox, and the processes continue.
 
-        >>> await sandbox.sleep() and sandbox.state
+        >>> sandbox.sleep() and sandbox.state
         'hibernated'
-        >>> await sandbox.wake() and sandbox.state
+        >>> sandbox.wake() and sandbox.state
         'running'
         """
-        return await self._power("hibernate")
+        return self._power("hibernate")
 
-    async def wake(self) -> types.Sandbox:
+    def wake(self) -> types.Sandbox:
         """Brings the sandbox to state `running` if it is paused, asleep or stopped."""
-        return await self._power("wake")
+        return self._power("wake")
 
-    async def pause(self) -> types.Sandbox:
+    def pause(self) -> types.Sandbox:
         """Freezes the processes; their RAM is kept."""
-        return await self._power("pause")
+        return self._power("pause")
 
-    async def resume(self) -> types.Sandbox:
+    def resume(self) -> types.Sandbox:
         """Resumes the processes after `pause`."""
-        return await self._power("resume")
+        return self._power("resume")
 
-    async def stop(self, *, grace: Duration | None = None) -> types.Sandbox:
+    def stop(self, *, grace: Duration | None = None) -> types.Sandbox:
         """Ends the processes, which have `grace` to exit by themselves. Files, environment and services are kept."""
-        return await self._power("stop", grace_ms=milliseconds(grace))
+        return self._power("stop", grace_ms=milliseconds(grace))
 
-    async def start(self, *, files_only: bool = False) -> types.Sandbox:
+    def start(self, *, files_only: bool = False) -> types.Sandbox:
         """Starts the sandbox; with `files_only` from its files, discarding hibernated processes."""
-        return await self._power("start", files_only=files_only)
+        return self._power("start", files_only=files_only)
 
-    async def _power(self, verb: str, **options: Any) -> types.Sandbox:
-        answer = await self._transport.send(types.Sandbox, "POST", self._path(verb), repeat=True, **options)
+    def _power(self, verb: str, **options: Any) -> types.Sandbox:
+        answer = self._transport.send(types.Sandbox, "POST", self._path(verb), repeat=True, **options)
         return self._set_info(answer)
 
     # === Snapshots and forks ===
 
-    async def snapshot(
+    def snapshot(
         self,
         name: str | None = None,
         *,
@@ -510,23 +511,23 @@ class AsyncSandbox:
             files_only=files_only or None,
             expires_seconds=seconds(expires),
         )
-        return await self._transport.create(types.Snapshot, self._path("snapshots"), body)
+        return self._transport.create(types.Snapshot, self._path("snapshots"), body)
 
-    async def restore(self, snapshot: str, *, files_only: bool = False) -> types.Snapshot:
+    def restore(self, snapshot: str, *, files_only: bool = False) -> types.Snapshot:
         """Restores a snapshot, by name or id. Returns a snapshot of the previous state, which undoes the restore.
 
-        >>> before = await sandbox.snapshot()
-        >>> _ = await sandbox.run("rm -rf /srv/precious; touch /srv/mess")
-        >>> undo = await sandbox.restore(before.id)
-        >>> await sandbox.files.exists("/srv/mess")
+        >>> before = sandbox.snapshot()
+        >>> _ = sandbox.run("rm -rf /srv/precious; touch /srv/mess")
+        >>> undo = sandbox.restore(before.id)
+        >>> sandbox.files.exists("/srv/mess")
         False
         """
         body = given(snapshot=snapshot, files_only=files_only or None)
-        restored = await self._transport.send(types.Restored, "POST", self._path("restore"), body)
+        restored = self._transport.send(types.Restored, "POST", self._path("restore"), body)
         self._set_info(restored.sandbox)
         return restored.undo
 
-    async def fork(
+    def fork(
         self,
         count: int = 1,
         *,
@@ -535,16 +536,16 @@ class AsyncSandbox:
         files_only: bool = False,
         ephemeral: bool = False,
         ttl: Duration | None = None,
-    ) -> builtins.list[AsyncSandbox]:
+    ) -> builtins.list[Sandbox]:
         """Creates children that continue from the present moment, processes included, each with its own identity.
 
-        >>> children = await sandbox.fork(2)
-        >>> [(await child.run("echo mine > /tmp/mine; cat /tmp/mine")).stdout for child in children]
+        >>> children = sandbox.fork(2)
+        >>> [(child.run("echo mine > /tmp/mine; cat /tmp/mine")).stdout for child in children]
         ['mine\\n', 'mine\\n']
-        >>> await sandbox.files.exists("/tmp/mine")
+        >>> sandbox.files.exists("/tmp/mine")
         False
         >>> for child in children:
-        ...     await child.delete()
+        ...     child.delete()
         """
         body = given(
             count=count,
@@ -554,7 +555,7 @@ class AsyncSandbox:
             ephemeral=ephemeral or None,
             ttl_seconds=seconds(ttl),
         )
-        forked = await self._transport.create(types.Forked, self._path("fork"), body)
+        forked = self._transport.create(types.Forked, self._path("fork"), body)
         children = [type(self)(self._client, info, keep=bool(names)) for info in forked.children]
         if forked.failed:
             reasons = [api_error({"code": it.code, "message": it.message, "hint": it.hint}) for it in forked.failed]
@@ -562,35 +563,35 @@ class AsyncSandbox:
             raise ForkError(message, children, reasons)
         return children
 
-    async def checkpoint_state(
+    def checkpoint_state(
         self, name: str | None = None, *, files_only: bool = False, keep: int = CHECKPOINTS_KEPT
     ) -> Checkpoint:
         """Takes a snapshot and reports the changes since the last checkpoint; the first one is compared with the image.
 
         The last `keep` checkpoints without a name are kept; older ones are deleted.
 
-        >>> _ = await sandbox.checkpoint_state(files_only=True)
-        >>> _ = await sandbox.run("echo 1 > /srv/new; rm -f /etc/motd")
-        >>> checkpoint = await sandbox.checkpoint_state(files_only=True)
+        >>> _ = sandbox.checkpoint_state(files_only=True)
+        >>> _ = sandbox.run("echo 1 > /srv/new; rm -f /etc/motd")
+        >>> checkpoint = sandbox.checkpoint_state(files_only=True)
         >>> "/srv/new" in checkpoint.added
         True
         """
-        earlier = await self.snapshots.list(labels=CHECKPOINT_LABEL)
-        taken = await self.snapshot(name, labels=CHECKPOINT_LABEL, files_only=files_only)
-        checkpoint = await self._checkpoint(taken, earlier[0].id if earlier else None)
+        earlier = self.snapshots.list(labels=CHECKPOINT_LABEL)
+        taken = self.snapshot(name, labels=CHECKPOINT_LABEL, files_only=files_only)
+        checkpoint = self._checkpoint(taken, earlier[0].id if earlier else None)
         unnamed = [snapshot for snapshot in earlier if snapshot.name is None]
         for old in unnamed[max(0, keep - 1) :]:
             try:
-                await self.snapshots.delete(old.id)
+                self.snapshots.delete(old.id)
             except NotFoundError:
                 continue
         return checkpoint
 
-    async def _checkpoint(self, taken: types.Snapshot, last: str | None) -> Checkpoint:
+    def _checkpoint(self, taken: types.Snapshot, last: str | None) -> Checkpoint:
         """The changes of a snapshot refer to the previous snapshot. If that is not the last checkpoint, requests a diff."""
         changes = taken.changes
         if last is not None and changes.since != last:
-            diff = await self._diff(f"snapshot:{last}", f"snapshot:{taken.id}", all=True)
+            diff = self._diff(f"snapshot:{last}", f"snapshot:{taken.id}", all=True)
             return Checkpoint(
                 snapshot=taken,
                 since=last,
@@ -615,9 +616,9 @@ class AsyncSandbox:
 
     # === Diffs, merges and races ===
 
-    async def diff(
+    def diff(
         self,
-        since: str | AsyncSandbox | types.Snapshot | None = None,
+        since: str | Sandbox | types.Snapshot | None = None,
         *,
         globs: Sequence[str] = (),
         content: bool = False,
@@ -629,16 +630,16 @@ class AsyncSandbox:
         `globs` selects paths, `content` adds the changed lines of text files, `all` includes caches, logs and other noise.
         """
         from_ = f"image:{self._info.image_id}" if since is None else _tree(since)
-        return await self._diff(from_, f"sandbox:{self.id}", globs=globs, content=content, all=all, limit=limit)
+        return self._diff(from_, f"sandbox:{self.id}", globs=globs, content=content, all=all, limit=limit)
 
-    async def _diff(self, from_: str, to: str, *, globs: Sequence[str] = (), **options: Any) -> Diff:
+    def _diff(self, from_: str, to: str, *, globs: Sequence[str] = (), **options: Any) -> Diff:
         body = given(globs=[*globs] or None, **{key: value or None for key, value in options.items()})
         body |= {"from": from_, "to": to}
-        return await self._transport.send(Diff, "POST", path("diff"), body, repeat=True)
+        return self._transport.send(Diff, "POST", path("diff"), body, repeat=True)
 
-    async def merge(
+    def merge(
         self,
-        child: str | AsyncSandbox,
+        child: str | Sandbox,
         *,
         policy: MergePolicy = "fail",
         policies: Mapping[str, MergePolicy] | None = None,
@@ -659,12 +660,12 @@ class AsyncSandbox:
             all=all or None,
             dry_run=dry_run or None,
         )
-        merged = await self._transport.send(Merged, "POST", self._path("merge"), body, repeat=dry_run)
+        merged = self._transport.send(Merged, "POST", self._path("merge"), body, repeat=dry_run)
         if merged.conflicts and not dry_run:
             raise MergeError(merged)
         return merged
 
-    async def race(
+    def race(
         self,
         command: str | Sequence[str],
         attempts: int = 3,
@@ -695,35 +696,35 @@ class AsyncSandbox:
             merge_winner=merge_winner or None,
             policy=policy,
         )
-        race = await self._transport.send(Race, "POST", path("races"), body)
+        race = self._transport.send(Race, "POST", path("races"), body)
         while race.stage != "done":
             if on_change is not None:
-                await async_called(on_change, race)
-            race = await self._transport.get(Race, path("races", race.id), after=race.version, wait_ms=RACE_WAIT_MS)
+                called(on_change, race)
+            race = self._transport.get(Race, path("races", race.id), after=race.version, wait_ms=RACE_WAIT_MS)
         return race
 
     # === Ports ===
 
-    async def get_url(self, port: int, *, expires: Duration | None = None) -> str:
+    def get_url(self, port: int, *, expires: Duration | None = None) -> str:
         """A link to the server on a port, for browsers and programs without a key."""
-        return await self.ports.get_url(port, expires=expires)
+        return self.ports.get_url(port, expires=expires)
 
     # === Deletion ===
 
-    async def delete(self, *, snapshots: bool = False) -> None:
+    def delete(self, *, snapshots: bool = False) -> None:
         """Deletes the sandbox with its files and memory, and with `snapshots` also its snapshots."""
-        await self._transport.nothing("DELETE", self._path(), repeat=True, snapshots=snapshots)
+        self._transport.nothing("DELETE", self._path(), repeat=True, snapshots=snapshots)
 
-    async def __aenter__(self) -> AsyncSandbox:
+    def __enter__(self) -> Sandbox:
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._keep:
             return
         try:
-            await self.delete()
+            self.delete()
         except NotFoundError:
             # It was deleted before, or it was ephemeral and has stopped.
             return
@@ -743,7 +744,7 @@ def _network(allow: Sequence[str] | None, network: params.NetworkRequest | None)
     return merged
 
 
-def _tree(of: str | AsyncSandbox | types.Snapshot) -> str:
+def _tree(of: str | Sandbox | types.Snapshot) -> str:
     if isinstance(of, str):
         return of
     return f"snapshot:{of.id}" if isinstance(of, types.Snapshot) else f"sandbox:{of.id}"

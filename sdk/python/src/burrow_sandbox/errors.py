@@ -36,7 +36,7 @@ class BurrowError(Exception):
 class APIError(BurrowError):
     """The daemon refused the request.
 
-    `code` is stable, one of `burrow.types.ErrorCode`; `request_id` identifies the request in the daemon's log.
+    `code` is stable, one of `burrow_sandbox.types.ErrorCode`; `request_id` identifies the request in the daemon's log.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Decodes JSON into the dataclasses of `burrow.types`.
+"""Decodes JSON into the dataclasses of `burrow_sandbox.types`.
 
 Unknown fields are ignored and unknown enum values are passed through, so that upgrading the daemon breaks no client.
 """
@@ -19,12 +19,12 @@ Reader = Callable[[Any], Any]
 
 
 def decode(kind: type[T], value: Any) -> T:
-    """Decodes a JSON value as `kind`, usually a dataclass of `burrow.types`."""
+    """Decodes a JSON value as `kind`, usually a dataclass of `burrow_sandbox.types`."""
     return typing.cast(T, _reader(kind)(value))
 
 
 def decode_union(name: str, value: Any) -> Any:
-    """Decodes a JSON value as the member of the union `burrow.types.<name>` with its tag; `None` if the tag is unknown."""
+    """Decodes a JSON value as the member of the union `burrow_sandbox.types.<name>` with its tag; `None` if the tag is unknown."""
     return _reader(getattr(types, name))(value)
 
 
