@@ -1,6 +1,6 @@
 """A persistent coding agent: it forks into attempts, keeps the best one, and remembers what it learned.
 
-    pip install burrow-sandbox anthropic
+    pip install http://localhost:7700/sdk/python anthropic
     export ANTHROPIC_API_KEY=...
     python coding_agent.py                                                # a small project of its own, with a bug
     python coding_agent.py --project ./app --test "npm test" "make the tests pass"

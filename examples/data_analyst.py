@@ -1,6 +1,6 @@
 """A data analyst: a loop with the `anthropic` client and a notebook as its tool. The model sees the plots it creates.
 
-    pip install burrow-sandbox anthropic
+    pip install http://localhost:7700/sdk/python anthropic
     burrow image build --ready python-interpreter
     export ANTHROPIC_API_KEY=...
     python data_analyst.py sales.csv "in which month did we sell the most? show me a plot"

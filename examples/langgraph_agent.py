@@ -1,6 +1,6 @@
 """A LangGraph graph whose model has a memory, with a sandbox as its tool.
 
-    pip install 'burrow-sandbox[langchain]' langgraph langchain-anthropic
+    pip install 'burrow-sandbox[langchain] @ http://localhost:7700/sdk/python' langgraph langchain-anthropic
     export ANTHROPIC_API_KEY=...
     python langgraph_agent.py "which Python is installed here?"
 

@@ -1,6 +1,6 @@
 """An agent of the OpenAI Agents SDK with a sandbox and a memory.
 
-pip install 'burrow-sandbox[openai-agents]'
+pip install 'burrow-sandbox[openai-agents] @ http://localhost:7700/sdk/python'
 export OPENAI_API_KEY=...
 python openai_agents_sdk.py "how much free disk is there?"
 """

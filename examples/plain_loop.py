@@ -1,6 +1,6 @@
 """A plain loop with the `anthropic` client: one tool, a persistent sandbox, and memory in two lines.
 
-    pip install burrow-sandbox anthropic
+    pip install http://localhost:7700/sdk/python anthropic
     export ANTHROPIC_API_KEY=...
     python plain_loop.py "how many prime numbers are there below 10,000?"
 

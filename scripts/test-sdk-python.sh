@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and tests the Python SDK against a real daemon: generated files, mypy, ruff, the wheel, and pytest, which also runs
+# Checks and tests the Python SDK against a real daemon: generated files, mypy, ruff, the packages, and pytest, which also runs
 # every example of the docstrings and guides, and the programs in examples/.
 #
 #   scripts/test-sdk-python.sh BURROW GUEST [POOL] [PYTEST ARGUMENTS...]
@@ -45,5 +45,7 @@ rm -rf "$venv/dist"
 }
 # The tests run with the wheel that users install.
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$venv"/dist/*.whl
+# One test installs the package that a daemon serves.
+../../scripts/build-sdks.sh python
 say "pytest"
 "$venv/bin/pytest" --quiet -p no:cacheprovider "$@"

@@ -10,6 +10,7 @@ need_root "$@"
 say "building (the first time takes some minutes)"
 (cd "$repo" && as_builder cargo build --locked --release --package burrow-cli)
 build_guest
+"$repo/scripts/build-sdks.sh"
 
 say "installing into $PREFIX"
 changed=$("$repo/scripts/install.sh")

@@ -67,6 +67,10 @@ fn without_a_valid_key_only_the_public_routes_answer() {
     for open in ["/healthz", "/readyz", "/metrics", "/v1/version", "/v1/openapi.json"] {
         assert_eq!(daemon.http_open("GET", open).send().status, 200, "{open}");
     }
+    // There are no packages beside the program of a test.
+    for open in ["/sdk/python", "/sdk/typescript"] {
+        daemon.http_open("GET", open).send().refused(404, "not_found");
+    }
     let mut command = daemon.command(&["ls"]);
     let output =
         command.env_remove("BURROW_API_KEY").env("XDG_CONFIG_HOME", "/nonexistent").output().unwrap();

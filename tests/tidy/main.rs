@@ -471,6 +471,19 @@ fn only_listed_files_read_clocks_or_start_programs() {
 }
 
 #[test]
+fn the_packages_of_the_sdks_have_the_version_of_the_program() {
+    let line = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(fs::read_to_string(root().join("Cargo.toml")).unwrap().contains(&line));
+    let expected = [
+        ("sdk/python/PKG-INFO", format!("Version: {}", env!("CARGO_PKG_VERSION"))),
+        ("sdk/typescript/package.json", format!("\"version\": \"{}\"", env!("CARGO_PKG_VERSION"))),
+    ];
+    for (file, line) in expected {
+        assert!(fs::read_to_string(root().join(file)).unwrap().contains(&line), "{file} lacks `{line}`");
+    }
+}
+
+#[test]
 fn nothing_in_the_tree_names_a_machine_or_a_registry() {
     // Written in two parts, so that this file does not find itself.
     let banned = [

@@ -90,6 +90,13 @@ pub(super) const KEYS: &[Key] = &[
         "Where the first start writes the first admin key. The file belongs to the user who called `sudo`, or to root.",
     ),
     key(
+        "sdk_dir",
+        Kind::Path,
+        None,
+        "Folder with the packages of the SDKs, which clients install from `/sdk/python` and `/sdk/typescript`; `sdk` beside the \
+         daemon's program when absent.",
+    ),
+    key(
         "tls.cert",
         Kind::Path,
         None,

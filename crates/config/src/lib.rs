@@ -56,6 +56,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     pub run_dir: PathBuf,
     pub admin_key_file: PathBuf,
+    /// `sdk` beside the program when absent.
+    pub sdk_dir: Option<PathBuf>,
     pub tls: Option<TlsFiles>,
     pub pool: Pool,
     pub pool_reserve_bytes: u64,
@@ -255,6 +257,7 @@ impl Config {
             state_dir: settings.path("state_dir"),
             run_dir: settings.path("run_dir"),
             admin_key_file: settings.path("admin_key_file"),
+            sdk_dir: settings.path_if_any("sdk_dir"),
             gateway: GatewayConfig::of(&settings, tls.is_some())?,
             ssh: SshConfig::of(&settings),
             audit: AuditConfig::of(&settings),

@@ -26,6 +26,7 @@ pub(crate) mod ports;
 pub(crate) mod power;
 pub(crate) mod races;
 pub(crate) mod sandboxes;
+pub(crate) mod sdk;
 pub(crate) mod secrets;
 pub(crate) mod services;
 pub(crate) mod snapshots;
@@ -44,14 +45,16 @@ use burrow_http::routes::{Routes, delete, get, post, put};
 pub use memory::{own_listener_router, own_routes};
 pub use openapi::openapi;
 
-/// All routes under `/v1`, and those for monitoring.
+/// All routes under `/v1`, those for monitoring, and the packages of the SDKs.
 pub fn routes() -> Routes<Arc<App>> {
     let open = Routes::new()
         .route("/healthz", get(host::health))
         .route("/readyz", get(host::ready))
         .route("/metrics", get(host::metrics))
         .route("/v1/version", get(host::version))
-        .route("/v1/openapi.json", get(host::openapi));
+        .route("/v1/openapi.json", get(host::openapi))
+        .route("/sdk/python", get(sdk::python))
+        .route("/sdk/typescript", get(sdk::typescript));
     let daemon = Routes::new()
         .route("/v1/host", get(host::host))
         .route("/v1/config", get(host::config))

@@ -6,8 +6,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::{
     attach, audit, backup, contexts, diff, egress, events, execs, files, host, images, keys, lineage,
-    listing, memory, merges, moving, output, ports, power, races, sandboxes, secrets, services, snapshots,
-    ssh, tar, volume_files, volumes, watch,
+    listing, memory, merges, moving, output, ports, power, races, sandboxes, sdk, secrets, services,
+    snapshots, ssh, tar, volume_files, volumes, watch,
 };
 
 #[derive(OpenApi)]
@@ -20,7 +20,7 @@ use crate::{
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(
-        host::health, host::ready, host::metrics, host::version, host::host, host::config,
+        host::health, host::ready, host::metrics, host::version, host::host, host::config, sdk::python, sdk::typescript,
         backup::backup, events::events,
         sandboxes::create, sandboxes::list, sandboxes::get, sandboxes::update, sandboxes::delete,
         power::start, power::stop, power::pause, power::resume, power::hibernate, power::wake, sandboxes::stats,

@@ -21,6 +21,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+REPOSITORY = Path(__file__).parents[3]
+
 # The longest wait before a test fails.
 PATIENCE = 180.0
 POLL = 0.02
@@ -83,6 +85,7 @@ class Daemon:
             f'state_dir = "{self.folder}/state"',
             f'run_dir = "{self.run_dir}"',
             f'admin_key_file = "{self.folder}/admin.key"',
+            f'sdk_dir = "{REPOSITORY}/target/sdk"',
             self.extra,
             "[pool]",
             f'path = "{self.pool}"',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -19,6 +20,26 @@ from burrow_sandbox import (
     UnauthorizedError,
     UnavailableError,
 )
+
+
+def test_pip_installs_the_package_that_the_daemon_serves(sandbox: Sandbox, tmp_path: Path) -> None:
+    # Offline: building it needs no other package.
+    options = [
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-index",
+        "--no-deps",
+        "--no-cache-dir",
+        "--target",
+        str(tmp_path),
+    ]
+    address = f"{sandbox.client.url}/sdk/python"
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, address], check=True)
+    installed, sources = tmp_path / "burrow_sandbox", Path(__file__).parents[1] / "src" / "burrow_sandbox"
+    names = {str(path.relative_to(sources)) for path in sources.rglob("*.py")}
+    assert names
+    assert names == {str(path.relative_to(installed)) for path in installed.rglob("*.py")}
+    assert (installed / "py.typed").exists()
 
 
 def test_what_listens_is_reached(sandbox: Sandbox) -> None:

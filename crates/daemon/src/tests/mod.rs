@@ -21,6 +21,7 @@ mod policy;
 mod ports;
 mod rollback;
 mod scopes;
+mod sdk;
 mod secrets;
 mod sleep;
 mod snapshots;

@@ -1,10 +1,27 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { Client, Sandbox, UnavailableError } from "../../src/index.js";
 
 const serve = "cd /srv && echo page > index.html && exec python3 -m http.server 8000 --bind 127.0.0.1";
+
+test("npm installs the package that the daemon serves", () => {
+  const folder = mkdtempSync(join(tmpdir(), "burrow-npm-"));
+  try {
+    execFileSync("npm", ["install", "--silent", "--prefix", folder, `${process.env["BURROW_URL"]}/sdk/typescript`]);
+    const installed = JSON.parse(readFileSync(join(folder, "node_modules/burrow-sandbox/package.json"), "utf8"));
+    assert.equal(installed.version, JSON.parse(readFileSync("package.json", "utf8")).version);
+    const check = "const { Sandbox } = await import('burrow-sandbox'); if (!Sandbox.create) process.exit(1)";
+    execFileSync("node", ["--input-type=module", "-e", check], { cwd: folder });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
 
 test("a server in a sandbox is reached by a link, by a connection and by a forwarded port", async () => {
   await using s = await Sandbox.create();

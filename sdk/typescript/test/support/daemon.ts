@@ -2,7 +2,7 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, join } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client } from "../../src/index.js";
 
@@ -84,6 +84,7 @@ export class Daemon {
       `state_dir = "${at("state")}"`,
       `run_dir = "${at("run")}"`,
       `admin_key_file = "${at("admin.key")}"`,
+      `sdk_dir = "${resolve("../../target/sdk")}"`,
       `[pool]\npath = "${this.#pool}"`,
       `[runtime]\nguest = "${given("BURROW_TEST_GUEST")}"\ncgroup = "${this.#name}"`,
       ...(criu && existsSync(criu) ? [`criu = "${criu}"`] : []),

@@ -4,7 +4,7 @@
     from burrow_sandbox.agents.langchain import MemoryMiddleware, with_memory
     from burrow_sandbox.agents.openai_agents import RunMemory
 
-The last two require extras: `pip install 'burrow-sandbox[langchain]'`, `'burrow-sandbox[openai-agents]'`.
+The last two require extras: `burrow-sandbox[langchain]`, `burrow-sandbox[openai-agents]`.
 """
 
 from __future__ import annotations
