@@ -31,6 +31,29 @@ fn egress_pid(daemon: &Daemon) -> u32 {
 }
 
 #[test]
+fn a_denial_is_reported_at_once_and_only_with_the_exec_that_caused_it() {
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    // Every question is asked several times; equal denials are reported together.
+    let ask = "for i in 1 2 3; do getent hosts quiet.example; done";
+    // The end of an exec waits for the egress process only if the exec failed.
+    for end in ["sleep 1; exit 0", "exit 1"] {
+        let output = daemon.cli(&["exec", "alpha", "-c", &format!("{ask}; {end}")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("quiet.example"), "{end}: {said}");
+        let logged = log(&daemon, "alpha");
+        let times: u64 = logged.iter().map(|entry| entry["times"].as_u64().unwrap()).sum();
+        assert!(
+            times >= 3 && logged.iter().all(|entry| entry["host"] == "quiet.example"),
+            "{end}: {logged:?}"
+        );
+        let output = daemon.cli(&["exec", "alpha", "--", "false"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!said.contains("quiet.example"), "after {end}: {said}");
+    }
+}
+
+#[test]
 fn a_sandbox_reaches_nothing_until_a_rule_allows_it() {
     if !island::landed("egress::a_sandbox_reaches_nothing_until_a_rule_allows_it") {
         return;

@@ -233,9 +233,11 @@ impl Account {
 
     pub(crate) fn question_denied(&self, name: String, reason: &Denial) {
         self.tally.questions_denied.fetch_add(1, Ordering::Relaxed);
+        let now_ms = epoch_ms();
         self.record(LogEntry {
             sandbox: self.id.clone(),
-            at_ms: epoch_ms(),
+            at_ms: now_ms,
+            last_ms: now_ms,
             kind: LogKind::Dns,
             host: name,
             port: 0,
@@ -252,9 +254,11 @@ impl Account {
     }
 
     fn entry(&self, destination: &Destination, protocol: DetectedProtocol) -> LogEntry {
+        let now_ms = epoch_ms();
         LogEntry {
             sandbox: self.id.clone(),
-            at_ms: epoch_ms(),
+            at_ms: now_ms,
+            last_ms: now_ms,
             kind: LogKind::Tcp,
             host: destination.host.to_string(),
             port: destination.port,

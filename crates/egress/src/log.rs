@@ -15,6 +15,8 @@ pub struct LogEntry {
     pub sandbox: SandboxId,
     /// The time of the (first) event, in milliseconds since the epoch.
     pub at_ms: u64,
+    /// The time of the last event.
+    pub last_ms: u64,
     pub kind: LogKind,
     /// The name, or the address if there is no name. Printable ASCII of at most 255 bytes.
     pub host: String,

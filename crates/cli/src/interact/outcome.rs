@@ -14,11 +14,10 @@ pub(crate) async fn exit_as(client: &Client, end: InteractionEnd, exec: &str) ->
     match end {
         InteractionEnd::Exit(exec) => {
             explain(client, &exec).await;
-            let code = exit_code(&exec);
-            if let Some(line) = denied(&exec).filter(|_| code != 0) {
+            if let Some(line) = denied(&exec) {
                 print::note(line);
             }
-            exit_with(code)
+            exit_with(exit_code(&exec))
         }
         InteractionEnd::Detached => {
             // The cursor may be behind a prompt.
@@ -77,7 +76,7 @@ pub(crate) async fn explain(client: &Client, exec: &Exec) {
     }
 }
 
-/// Names the first connection that was denied while the failed process ran, and the command that allows it.
+/// Names the first connection that was denied while the process ran, and the command that allows it.
 fn denied(exec: &Exec) -> Option<String> {
     let first = exec.egress_denied.first()?;
     // A host alone allows the ports of the web; other ports are named.

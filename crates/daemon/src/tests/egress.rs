@@ -92,6 +92,7 @@ fn denial(id: &str, at_ms: u64, host: &str) -> LogEntry {
     LogEntry {
         sandbox: id.parse().unwrap(),
         at_ms,
+        last_ms: at_ms,
         kind: LogKind::Tcp,
         host: host.to_owned(),
         port: 443,

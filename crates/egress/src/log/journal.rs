@@ -163,6 +163,7 @@ fn key_of(entry: &LogEntry) -> Key {
 
 fn fold(into: &mut LogEntry, entry: &LogEntry) {
     into.count += entry.count;
+    into.last_ms = into.last_ms.max(entry.last_ms);
     into.bytes_in = into.bytes_in.saturating_add(entry.bytes_in);
     into.bytes_out = into.bytes_out.saturating_add(entry.bytes_out);
     into.duration_ms = into.duration_ms.max(entry.duration_ms);
@@ -176,6 +177,7 @@ mod tests {
         LogEntry {
             sandbox: sandbox.clone(),
             at_ms: 1,
+            last_ms: 1,
             kind: LogKind::Tcp,
             host: host.to_owned(),
             port: 443,

@@ -98,6 +98,7 @@ impl Meter {
         LogEntry {
             sandbox: id.clone(),
             at_ms: self.began_epoch_ms,
+            last_ms: self.began_epoch_ms,
             kind: LogKind::Tcp,
             host: self.destination.host.to_string(),
             port: self.destination.port,

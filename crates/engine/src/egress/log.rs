@@ -12,7 +12,7 @@ use burrow_model::{Name, SandboxId, TenantId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::{Clock, Seams};
+use crate::Seams;
 
 /// Denials kept in RAM per sandbox for the execs that run now; older ones are read from the catalog.
 pub(super) const RECENT_MAX: usize = 256;
@@ -38,7 +38,7 @@ pub struct EgressTotals {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeniedTraffic {
     pub at_ms: u64,
-    /// If several equal denials are reported together: the latest time at which the last of them can have occurred.
+    /// The time of the last one, if several equal denials were reported together.
     pub until_ms: u64,
     pub host: String,
     /// `None` if the name itself was refused.
@@ -53,7 +53,7 @@ pub(crate) struct EgressLog {
     /// The generation of the last policy that was passed on.
     generation: AtomicU64,
     totals: Totals,
-    /// Asks the writer to process everything received so far; closed to end it.
+    /// Asks the writer to store everything received so far; closed to end it.
     flush: Mutex<Option<mpsc::Sender<oneshot::Sender<()>>>>,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
@@ -103,12 +103,7 @@ impl EgressLog {
         let Some(entries) = seams.egress.log() else { return };
         let (flush, flushes) = mpsc::channel(BATCH_MAX);
         *self.flush.lock().unwrap_or_else(PoisonError::into_inner) = Some(flush);
-        let writer = Writer {
-            log: self.clone(),
-            catalog: seams.catalog.clone(),
-            clock: seams.clock.clone(),
-            batch: Vec::new(),
-        };
+        let writer = Writer { log: self.clone(), catalog: seams.catalog.clone(), batch: Vec::new() };
         *self.writer.lock().await = Some(tokio::spawn(writer.run(entries, flushes)));
     }
 
@@ -122,8 +117,8 @@ impl EgressLog {
         }
     }
 
-    /// Returns when everything that the egress process has sent so far was processed.
-    pub(super) async fn process_received(&self) {
+    /// Returns when everything that the egress process has sent so far is stored.
+    pub(super) async fn store_received(&self) {
         let (done, taken) = oneshot::channel();
         let queue = self.flush.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(queue) = queue
@@ -213,7 +208,7 @@ impl EgressLog {
     }
 
     /// Counts an entry and converts it to a row; `None` for an unknown sandbox.
-    fn note(&self, entry: LogEntry, now_ms: u64) -> Option<EgressRow> {
+    fn note(&self, entry: LogEntry) -> Option<EgressRow> {
         let verdict = verdict(&entry);
         let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
         match verdict {
@@ -233,7 +228,7 @@ impl EgressLog {
         if verdict == EgressVerdict::Denied {
             watched.remember(DeniedTraffic {
                 at_ms: entry.at_ms,
-                until_ms: if entry.count > 1 { now_ms.max(entry.at_ms) } else { entry.at_ms },
+                until_ms: entry.last_ms,
                 host: entry.host.clone(),
                 port,
                 reason: entry.reason.clone().unwrap_or_else(|| "not allowed".to_owned()),
@@ -312,7 +307,6 @@ fn kind(entry: &LogEntry) -> EgressKind {
 struct Writer {
     log: Arc<EgressLog>,
     catalog: Catalog,
-    clock: Arc<dyn Clock>,
     batch: Vec<EgressRow>,
 }
 
@@ -341,9 +335,10 @@ impl Writer {
                     while let Ok(entry) = entries.try_recv() {
                         self.take(entry).await;
                     }
+                    self.write().await;
                     match flush {
                         Some(done) => drop(done.send(())),
-                        None => return self.write().await,
+                        None => return,
                     }
                 }
                 () = tokio::time::sleep_until(due), if waiting => self.write().await,
@@ -352,7 +347,7 @@ impl Writer {
     }
 
     async fn take(&mut self, entry: LogEntry) {
-        self.batch.extend(self.log.note(entry, self.clock.now_ms()));
+        self.batch.extend(self.log.note(entry));
         if self.batch.len() >= BATCH_MAX {
             self.write().await;
         }

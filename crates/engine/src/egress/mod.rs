@@ -39,7 +39,7 @@ pub use settings::{EgressInForce, EgressSettings};
 /// Denials reported with one exec: enough to see what is missing.
 pub const DENIED_MAX: usize = 16;
 
-/// How long the end of an exec waits for the egress process to report its denials.
+/// How long to wait for the egress process to report what it has recorded.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 impl Engine {
@@ -148,6 +148,13 @@ impl Engine {
         Ok(self.shared.seams.egress.trial(id, target).await?)
     }
 
+    /// Stores what the egress process has recorded about a sandbox, unless the process takes too long to report it.
+    pub async fn settle_egress_log(&self, id: &SandboxId) {
+        // It reports past events before it answers a later request.
+        let _ = tokio::time::timeout(SETTLE_TIME, self.shared.seams.egress.counters(id)).await;
+        self.shared.egress.store_received().await;
+    }
+
     /// Denials of a sandbox in a time span, each host and port once, the first [`DENIED_MAX`] of them. `settle` waits for denials that
     /// the egress process may not have reported yet.
     pub async fn denied_during(
@@ -159,9 +166,7 @@ impl Engine {
         settle: bool,
     ) -> Vec<DeniedTraffic> {
         if settle {
-            // The egress process reports past denials before it answers a later request.
-            let _ = tokio::time::timeout(SETTLE_TIME, self.shared.seams.egress.counters(id)).await;
-            self.shared.egress.process_received().await;
+            self.settle_egress_log(id).await;
         }
         let found = match self.shared.egress.recent(id, from_ms, to_ms) {
             Some(found) => found,

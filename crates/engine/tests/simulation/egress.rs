@@ -43,6 +43,7 @@ fn denied(id: &SandboxId, at_ms: u64, host: &str) -> LogEntry {
     LogEntry {
         sandbox: id.clone(),
         at_ms,
+        last_ms: at_ms,
         kind: LogKind::Tcp,
         host: host.to_owned(),
         port: 443,
@@ -169,11 +170,12 @@ async fn denials_are_reported_with_the_exec_and_logged() {
         |found: Vec<burrow_engine::DeniedTraffic>| found.into_iter().map(|d| d.host).collect::<Vec<_>>();
     assert_eq!(hosts(during(2_000_005, 2_000_030).await), ["a.example", "b.example"], "each once");
     assert_eq!(engine.egress_totals().denied, 5);
-    // If several equal denials are reported together, the last may have occurred at any time since the first.
+    // Several equal denials that are reported together, late: an exec that began after the last of them is not blamed.
     world.clock.advance(2_000_000);
-    let folded = LogEntry { count: 3, ..denied(&id, 2_500_000, "folded.example") };
+    let folded = LogEntry { count: 3, last_ms: 2_650_000, ..denied(&id, 2_500_000, "folded.example") };
     assert!(world.egress.inner.happened(folded));
     assert_eq!(hosts(during(2_600_000, 2_700_000).await), ["folded.example"]);
+    assert_eq!(hosts(during(2_650_001, 2_700_000).await), [""; 0]);
     engine.shutdown().await;
     let page = PageRequest { cursor: None, limit: 10 };
     let log = world.catalog.list_egress(&world.tenant, &id, EgressFilter::All, page).await.unwrap();
