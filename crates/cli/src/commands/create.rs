@@ -16,13 +16,13 @@ const SPEC_BYTES_MAX: u64 = burrow_api::defaults::JSON_BODY_BYTES_MAX as u64;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  burrow create --name web --ram 2G --cpu 1.5 --label team=a
-  burrow create --name web --if-not-exists     create or reuse, also for concurrent callers
+  burrow create web --ram 2G --cpu 1.5 --label team=a
+  burrow create web --if-not-exists            create or reuse, also for concurrent callers
   burrow create -f spec.yaml                   flags override the file
-  burrow create --name web --sleep-after 5m --hibernate-after 1h --stop-after 7d
-  burrow create --name web --from known-good --rotate-every 7d
-  burrow create --name web --policy policy.yaml
-  burrow create --name web --memory ops --attach handbook:ro --remember errors
+  burrow create web --sleep-after 5m --hibernate-after 1h --stop-after 7d
+  burrow create web --from known-good --rotate-every 7d
+  burrow create web --policy policy.yaml
+  burrow create web --memory ops --attach handbook:ro --remember errors
 
 A specification:
   name: web
@@ -51,6 +51,9 @@ pub(crate) struct CreateArgs {
     /// Print the whole sandbox as JSON instead of its id
     #[arg(long)]
     json: bool,
+    /// Name, like --name
+    #[arg(value_name = "NAME", conflicts_with = "name")]
+    named: Option<String>,
     #[command(flatten)]
     sandbox: SandboxFlags,
 }
@@ -63,9 +66,13 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
     request.if_not_exists |= args.if_not_exists;
     request.ephemeral |= args.ephemeral;
     let from = args.sandbox.from.clone();
-    let request = args.sandbox.over(request);
+    let mut request = args.sandbox.over(request);
+    request.name = args.named.or(request.name);
     if request.if_not_exists && request.name.is_none() {
-        return fail("could not create a sandbox: --if-not-exists needs a name", "add --name NAME");
+        return fail(
+            "could not create a sandbox: --if-not-exists needs a name",
+            "add a name: `burrow create NAME --if-not-exists`",
+        );
     }
     let client = ctx.client()?;
     let request = match &args.policy {

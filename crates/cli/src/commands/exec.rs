@@ -40,12 +40,7 @@ pub(crate) struct ExecArgs {
     /// Sandbox to run in
     sandbox: String,
     /// Command and arguments
-    #[arg(
-        value_name = "COMMAND",
-        required_unless_present = "command",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "COMMAND", required_unless_present = "command", trailing_var_arg = true)]
     argv: Vec<String>,
 }
 

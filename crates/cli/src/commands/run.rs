@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PROGRAM")]
     entrypoint: Option<String>,
     /// Command and arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     argv: Vec<String>,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct AddArgs {
     sandbox: String,
     name: String,
     /// Command and arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     argv: Vec<String>,
 }
 

@@ -104,7 +104,7 @@ pub(crate) struct CommitArgs {
     #[arg(long)]
     json: bool,
     /// Default command of `burrow run`
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     cmd: Vec<String>,
 }
 

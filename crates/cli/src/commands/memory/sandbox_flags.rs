@@ -9,7 +9,7 @@ use crate::commands::prelude::*;
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MemoryFlags {
     /// Memory space to use, which outlives the sandbox; `own` for its own space
-    #[arg(long, value_name = "SPACE")]
+    #[arg(long, value_name = "SPACE", value_parser = space)]
     memory: Option<String>,
     /// Additional memory space, read-only (:ro, the default) or writable (:rw); may be repeated
     #[arg(long = "attach", value_name = "SPACE[:ro|rw]", value_parser = attached)]
@@ -21,6 +21,14 @@ pub(crate) struct MemoryFlags {
         parse::word("all", "All execs"),
     ]))]
     remember: Option<RememberMode>,
+}
+
+/// The flag of other programs for RAM has this name.
+fn space(text: &str) -> Result<String, String> {
+    if text.starts_with(|c: char| c.is_ascii_digit()) && burrow_model::parse_bytes(text).is_some() {
+        return Err(format!("it takes the name of a memory space; for RAM, use `--ram {text}`"));
+    }
+    Ok(text.to_owned())
 }
 
 /// `SPACE`, `SPACE:ro`, `SPACE:rw`
