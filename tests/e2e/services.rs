@@ -54,7 +54,9 @@ fn a_service_runs_as_asked_is_restarted_replaced_read_and_removed() {
     let pid = daemon.sh("alpha", "pgrep -fx 'sleep 1000'");
     daemon.ok(&["service", "restart", "alpha", "app"]);
     wait_for(&daemon, &format!("pgrep -fx 'sleep 1000' && test $(pgrep -fx 'sleep 1000') != {pid}"));
-    daemon.ok(&["service", "add", "alpha", "app", "--", "sleep", "2000"]);
+    let said = daemon.refused(&["service", "add", "alpha", "app", "--", "sleep", "2000"], 1);
+    assert!(said.contains("--replace"), "{said}");
+    daemon.ok(&["service", "add", "--replace", "alpha", "app", "--", "sleep", "2000"]);
     wait_for(&daemon, "pgrep -fx 'sleep 2000' && ! pgrep -fx 'sleep 1000'");
     daemon.ok(&["service", "rm", "alpha", "app"]);
     wait_for(&daemon, "! pgrep -fx 'sleep 2000'");

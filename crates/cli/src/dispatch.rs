@@ -269,6 +269,7 @@ mod tests {
             "files write --mode 600 web /x",
             "files rm -r web /x",
             "service add web app --restart on-failure -- ./serve --port 80",
+            "service add --replace web app -- ./serve",
             "port ls web --json",
             "port publish web 8080",
             "port unpublish web 8080",

@@ -13,7 +13,7 @@ Examples:
   burrow service ls web
   burrow logs web --service app -f")]
 pub(crate) enum ServiceCommand {
-    /// Add or replace a service, and start it
+    /// Add a service, and start it
     Add(AddArgs),
     /// List services
     Ls {
@@ -32,6 +32,9 @@ pub(crate) struct AddArgs {
     /// When to restart it after it ended
     #[arg(long, default_value = "always", value_parser = parse::one_of::<RestartPolicy>(["always", "on-failure", "never"]))]
     restart: RestartPolicy,
+    /// Replace the service if there is one with this name; its process is restarted
+    #[arg(long)]
+    replace: bool,
     #[command(flatten)]
     place: PlaceFlags,
     sandbox: String,
@@ -63,6 +66,17 @@ pub(crate) async fn run(ctx: &Context, command: ServiceCommand) -> Result<(), St
 }
 
 async fn add(ctx: &Context, args: AddArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    let what = || format!("could not add service `{}` to sandbox `{}`", args.name, args.sandbox);
+    if !args.replace {
+        let services = client.services(&args.sandbox).await.or_fail(what)?;
+        if services.iter().any(|service| service.name == args.name) {
+            return fail(
+                format!("{}: there is one with this name", what()),
+                "choose another name, or add --replace",
+            );
+        }
+    }
     let service = CreateService {
         argv: args.argv,
         command: None,
@@ -71,8 +85,7 @@ async fn add(ctx: &Context, args: AddArgs) -> Result<(), Stop> {
         user: args.place.user,
         restart: args.restart,
     };
-    let put = ctx.client()?.put_service(&args.sandbox, &args.name, &service).await;
-    put.or_fail(|| format!("could not add service `{}` to sandbox `{}`", args.name, args.sandbox)).map(drop)
+    client.put_service(&args.sandbox, &args.name, &service).await.or_fail(what).map(drop)
 }
 
 fn row(service: &Service) -> Vec<String> {
