@@ -79,6 +79,9 @@ fn an_error_names_the_operation_its_object_and_a_solution() {
         let said = daemon.refused(arguments, code);
         assert!(parts.iter().all(|part| said.contains(part)), "{arguments:?}: {said}");
     }
+    daemon.create("alpha");
+    let said = daemon.refused(&["inspect", "aplha"], 1);
+    assert!(said.contains("did you mean `alpha`?"), "{said}");
     daemon.ok(&["rm", "-f", "nowhere"]);
     // Errors of argument parsing exit with 2, before any request is sent.
     for arguments in [

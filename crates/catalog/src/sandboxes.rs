@@ -77,6 +77,19 @@ impl Catalog {
         .await
     }
 
+    /// The names of a tenant's sandboxes, of the newest first, at most `max`.
+    pub async fn sandbox_names(&self, tenant: &TenantId, max: u32) -> Result<Vec<String>, CatalogError> {
+        let tenant = tenant.clone();
+        self.read(move |connection| {
+            let sql = "SELECT name FROM sandboxes WHERE tenant = ? AND name IS NOT NULL
+                       ORDER BY created_ms DESC, id DESC LIMIT ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            let names = statement.query_map(params![tenant.as_str(), max], |row| row.get(0))?;
+            Ok(names.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
     /// The sandboxes with a lease of an E2B client, newest first, at most `max`.
     pub async fn newest_leased(&self, max: usize) -> Result<Vec<SandboxId>, CatalogError> {
         self.read(move |connection| {

@@ -20,6 +20,10 @@ use super::within::RecognisedClient;
 use crate::app::App;
 use crate::audit::Trace;
 use crate::error::ApiError;
+use crate::hints;
+
+/// Names of sandboxes that a mistyped name is compared with.
+const NAMES_MAX: u32 = 1_000;
 
 /// The owner of a usable key, or of a token that has the same rights as a key bound to its sandbox.
 #[derive(Clone, Debug)]
@@ -153,7 +157,13 @@ impl Caller {
             // A full id needs no look-up: the operation itself finds out whether it exists.
             return match text.parse() {
                 Ok(id) => Ok(id),
-                Err(_) => Ok(app.engine.resolve(self.tenant(), text).await?.id),
+                Err(_) => match app.engine.resolve(self.tenant(), text).await {
+                    Ok(row) => Ok(row.id),
+                    Err(EngineError::NotFound { .. }) => {
+                        Err(self.hint_at_similar(app, text, unknown()).await)
+                    }
+                    Err(error) => Err(error.into()),
+                },
             };
         };
         if bound.as_str() == text {
@@ -162,6 +172,14 @@ impl Caller {
         // Names and prefixes are compared with the one sandbox only: even "ambiguous" would reveal that others exist.
         let row = app.engine.get(self.tenant(), bound).await.map_err(|_| unknown())?;
         if is_meant(&row, text) { Ok(row.id) } else { Err(unknown()) }
+    }
+
+    async fn hint_at_similar(&self, app: &App, text: &str, error: ApiError) -> ApiError {
+        let names = app.engine.catalog().sandbox_names(self.tenant(), NAMES_MAX).await;
+        match hints::similar(text, names.unwrap_or_default()) {
+            Some(name) => error.hint(format!("did you mean `{name}`? `burrow ls` lists the sandboxes")),
+            None => error,
+        }
     }
 
     /// The snapshot that `text` names: an id, a prefix of an id, or a name.

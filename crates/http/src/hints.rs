@@ -301,11 +301,32 @@ fn of_portable(error: &PortableError) -> Option<&'static str> {
     }
 }
 
+/// The name that was probably meant: few letters differ.
+pub fn similar(text: &str, names: impl IntoIterator<Item = String>) -> Option<String> {
+    let most = (text.chars().count() / 3).clamp(1, 3);
+    let distances = names.into_iter().map(|name| (strsim::osa_distance(text, &name), name));
+    distances.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use burrow_model::{LimitsError, SandboxId, SnapshotId, TenantId};
 
     use super::*;
+
+    #[test]
+    fn a_name_with_few_other_letters_is_suggested() {
+        let names = || ["web", "worker-1", "worker-2", "db"].map(str::to_owned);
+        for (text, expected) in [
+            ("wbe", Some("web")),
+            ("worker1", Some("worker-1")),
+            ("work", None),
+            ("nonsense", None),
+            ("d", Some("db")),
+        ] {
+            assert_eq!(similar(text, names()).as_deref(), expected, "{text}");
+        }
+    }
 
     #[track_caller]
     fn check(error: &EngineError, contains: &str) {
