@@ -201,6 +201,23 @@ fn run_creates_a_sandbox_for_a_command_and_rm_removes_it_afterwards() {
 }
 
 #[test]
+fn rm_asks_in_a_terminal_before_it_deletes_a_running_sandbox() {
+    let daemon = Daemon::start();
+    for (answer, code, left) in [("n\n", 1, 1), ("y\n", 0, 0)] {
+        if left == 1 {
+            daemon.create("alpha");
+        }
+        let mut terminal = Terminal::run(&daemon, &["rm", "alpha"], 80, 24);
+        terminal.wait_for("[y/N]");
+        terminal.type_in(answer);
+        assert_eq!(terminal.exit_code(), Some(code), "{}", terminal.screen());
+        assert_eq!(daemon.json(&["ls", "--json"]).as_array().unwrap().len(), left);
+    }
+    daemon.create("beta");
+    assert_eq!(Terminal::run(&daemon, &["rm", "-f", "beta"], 80, 24).exit_code(), Some(0));
+}
+
+#[test]
 fn create_if_not_exists_returns_the_same_sandbox_and_wakes_it() {
     let daemon = Daemon::start();
     let id = daemon.ok(&["create", "--name", "shared", "--if-not-exists"]);
