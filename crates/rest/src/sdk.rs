@@ -33,7 +33,7 @@ const TYPESCRIPT: Package = Package {
     name: concat!("burrow-sandbox-", env!("CARGO_PKG_VERSION"), ".tgz"),
 };
 
-/// For `pip install http://HOST:7700/sdk/python`.
+// For `pip install http://HOST:7700/sdk/python`.
 #[utoipa::path(
     get, path = "/sdk/python", tag = "daemon", security(()),
     responses(
@@ -45,7 +45,7 @@ pub(crate) async fn python(State(app): State<Arc<App>>, _: OwnHost) -> Result<Re
     send(&app, &PYTHON).await
 }
 
-/// For `npm install http://HOST:7700/sdk/typescript`.
+// For `npm install http://HOST:7700/sdk/typescript`.
 #[utoipa::path(
     get, path = "/sdk/typescript", tag = "daemon", security(()),
     responses(

@@ -186,6 +186,16 @@ export interface Routes {
     body: undefined;
     answer: Schemas["Readiness"];
   };
+  "GET /sdk/python": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
+  "GET /sdk/typescript": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
   "GET /v1/audit": {
     query: { sandbox?: string; action?: string; outcome?: string; actor?: string; secret?: string; sinceMs?: number; untilMs?: number; cursor?: string; limit?: number };
     body: undefined;
