@@ -23,24 +23,26 @@ python() {
 }
 
 typescript() {
-    local sources archive inputs=(package.json package-lock.json .npmrc tsconfig.json README.md scripts src)
+    local sources inputs=(package.json package-lock.json .npmrc tsconfig.json README.md scripts src)
     if ! node_version >/dev/null; then
+        rm -f "$out/typescript.tgz"
         note "the package of the TypeScript SDK is not built: it needs Node.js 20 or newer with npm"
         return
     fi
     cd "$repo/sdk/typescript"
-    sources=$(as_builder git ls-files -z "${inputs[@]}" | xargs -0 sha256sum | sha256sum)
+    sources=$(find "${inputs[@]}" -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
     [ -e "$out/typescript.tgz" ] && [ "$(cat "$out/typescript.sum" 2>/dev/null)" = "$sources" ] && return
+    # Never serve a package of other sources.
+    rm -f "$out/typescript.tgz"
     # A copy, so that neither packages nor output appear among the sources.
     work=$(as_builder mktemp -d)
     as_builder cp -R "${inputs[@]}" "$work"
     cd "$work"
-    if ! as_builder npm ci --prefer-offline --no-audit --no-fund --loglevel=error >&2; then
-        note "the package of the TypeScript SDK is not built: npm could not install the packages that its build needs"
+    if ! as_builder npm ci --prefer-offline --no-audit --no-fund --loglevel=error >&2 || ! as_builder npm pack --silent >&2; then
+        note "the package of the TypeScript SDK is not built: see the messages of npm above"
         return
     fi
-    archive=$(as_builder npm pack --silent | tail -n 1)
-    as_builder mv "$archive" "$out/typescript.tgz"
+    as_builder mv burrow-sandbox-*.tgz "$out/typescript.tgz"
     printf '%s\n' "$sources" | as_builder tee "$out/typescript.sum" >/dev/null
 }
 

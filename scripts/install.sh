@@ -18,7 +18,8 @@ put() {
 
 put "$repo/target/release/burrow" "$lib_dir/burrow" 755
 put "$guest_binary" "$lib_dir/burrow-guest" 755
-# A daemon serves the packages of its own version.
+# A daemon serves the packages of its own version, and reads them for each request.
+changed_programs=$changed
 for package in python.tar.gz typescript.tgz; do
     if [ -e "$repo/target/sdk/$package" ]; then
         put "$repo/target/sdk/$package" "$lib_dir/sdk/$package" 644
@@ -26,6 +27,7 @@ for package in python.tar.gz typescript.tgz; do
         rm -f "$lib_dir/sdk/$package"
     fi
 done
+changed=$changed_programs
 mkdir -p "$PREFIX/bin"
 # The program finds the guest agent and CRIU in its own directory, no matter where the link to it is.
 ln -sfn ../lib/burrow/burrow "$PREFIX/bin/burrow"

@@ -20,7 +20,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: burrow\nRoot-Is-Purelib: true\nTag: py3-
 
 
 def _version() -> str:
-    lines = (ROOT / "PKG-INFO").read_text().splitlines()
+    lines = (ROOT / "PKG-INFO").read_text("utf-8").splitlines()
     return next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
 
 
@@ -30,8 +30,8 @@ def _sources() -> list[Path]:
 
 def _metadata() -> str:
     # In a source package, the description follows the headers already.
-    headers = (ROOT / "PKG-INFO").read_text().split("\n\n")[0].rstrip("\n")
-    return f"{headers}\n\n{(ROOT / 'README.md').read_text()}"
+    headers = (ROOT / "PKG-INFO").read_text("utf-8").split("\n\n")[0].rstrip("\n")
+    return f"{headers}\n\n{(ROOT / 'README.md').read_text('utf-8')}"
 
 
 def _write_wheel(path: Path, files: dict[str, bytes]) -> None:
@@ -54,7 +54,7 @@ def _write_wheel(path: Path, files: dict[str, bytes]) -> None:
 def build_wheel(wheel_directory: str, config_settings: object = None, metadata_directory: object = None) -> str:
     """Writes the wheel and returns its file name."""
     name = f"burrow_sandbox-{_version()}-py3-none-any.whl"
-    files = {str(path.relative_to(ROOT / "src")): path.read_bytes() for path in _sources()}
+    files = {path.relative_to(ROOT / "src").as_posix(): path.read_bytes() for path in _sources()}
     _write_wheel(Path(wheel_directory) / name, files)
     return name
 
@@ -73,7 +73,7 @@ def build_sdist(sdist_directory: str, config_settings: object = None) -> str:
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in [*(ROOT / name for name in SDIST), *_sources()]:
             content = _metadata().encode() if path.name == "PKG-INFO" else path.read_bytes()
-            entry = tarfile.TarInfo(f"{top}/{path.relative_to(ROOT)}")
+            entry = tarfile.TarInfo(f"{top}/{path.relative_to(ROOT).as_posix()}")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     name = f"{top}.tar.gz"

@@ -31,7 +31,7 @@ use zeroize::Zeroizing;
 use crate::{BudgetLeft, Counters, Limits, LogEntry, PendingApproval, Policy, Target, Trial};
 
 /// Incremented by every incompatible change of the protocol.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Large enough for a policy with the maximum number of rules, each of maximum length, and its envelope.
 const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -287,6 +287,7 @@ fn receive_part(stream: BorrowedFd<'_>, incoming: &mut ReceiveBuffer) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{LogKind, Verdict};
 
     fn pair() -> (Channel, Channel) {
         let (a, b) = UnixStream::pair().unwrap();
@@ -336,5 +337,29 @@ mod tests {
         assert_eq!(quit, r#"{"number":0,"ask":"quit"}"#);
         let greeting = serde_json::to_string(&Greeting { protocol: 7, version: "1.2.3".to_owned() }).unwrap();
         assert_eq!(greeting, r#"{"protocol":7,"version":"1.2.3"}"#);
+    }
+
+    /// A process of an earlier build is kept if its protocol is the same. Raise [`PROTOCOL`] with every change of a message.
+    #[test]
+    fn a_changed_log_entry_is_another_protocol() {
+        let entry = LogEntry {
+            sandbox: "sbx00000000000000000000".parse().unwrap(),
+            at_ms: 1,
+            last_ms: 2,
+            kind: LogKind::Dns,
+            host: "a.example".to_owned(),
+            port: 0,
+            protocol: None,
+            verdict: Verdict::Deny,
+            rule: None,
+            reason: None,
+            address: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            duration_ms: None,
+            count: 3,
+        };
+        let expected = r#"{"sandbox":"sbx00000000000000000000","at_ms":1,"last_ms":2,"kind":"dns","host":"a.example","port":0,"protocol":null,"verdict":"deny","rule":null,"reason":null,"address":null,"bytes_in":0,"bytes_out":0,"duration_ms":null,"count":3}"#;
+        assert_eq!((PROTOCOL, serde_json::to_string(&entry).unwrap().as_str()), (4, expected));
     }
 }

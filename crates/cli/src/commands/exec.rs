@@ -53,25 +53,15 @@ pub(crate) struct StartedExec<'a> {
 }
 
 pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<(), Stop> {
-    let (argv, command) = take_line(args.argv, args.command);
     let client = ctx.client()?;
     let request = CreateExec {
-        argv,
-        command,
+        argv: args.argv,
+        command: args.command,
         workdir: args.workdir,
         user: args.user,
         ..args.process.request(args.env)
     };
     start(&client, &args.sandbox, args.undo.over(request), &args.process, args.undo).await
-}
-
-/// clap assigns everything after the sandbox to the command, also our own `-c`. `exec SANDBOX -c LINE` is common, and
-/// no program is called `-c`.
-fn take_line(mut argv: Vec<String>, command: Option<String>) -> (Vec<String>, Option<String>) {
-    match argv.as_slice() {
-        [flag, _] if flag == "-c" => (Vec::new(), argv.pop()),
-        _ => (argv, command),
-    }
 }
 
 pub(crate) async fn start(
@@ -116,13 +106,28 @@ pub(crate) fn interaction(sandbox: &str, exec: &str, process: &ProcessFlags) -> 
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExecArgs,
+    }
+
+    #[track_caller]
+    fn check(line: &[&str], command: Option<&str>, argv: &[&str]) {
+        let Line { args } = Line::parse_from(line);
+        assert_eq!(args.command.as_deref(), command, "{line:?}");
+        assert_eq!(args.argv, argv, "{line:?}");
+    }
 
     #[test]
     fn a_shell_command_may_follow_the_sandbox() {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        assert_eq!(take_line(words(&["-c", "ls | wc"]), None), (Vec::new(), Some("ls | wc".to_owned())));
-        assert_eq!(take_line(words(&["ls", "-c"]), None), (words(&["ls", "-c"]), None));
-        assert_eq!(take_line(Vec::new(), Some("x".to_owned())), (Vec::new(), Some("x".to_owned())));
+        check(&["exec", "web", "-c", "ls | wc"], Some("ls | wc"), &[]);
+        check(&["exec", "-c", "ls | wc", "web"], Some("ls | wc"), &[]);
+        check(&["exec", "web", "ls", "-c"], None, &["ls", "-c"]);
+        check(&["exec", "web", "--", "-c", "x"], None, &["-c", "x"]);
     }
 }

@@ -7,8 +7,8 @@ use crate::commands::prelude::*;
 
 /// Delete sandboxes with their data, running or not
 ///
-/// Their snapshots are kept, unless --snapshots is given. In a terminal, it asks before it deletes a running sandbox that is not
-/// ephemeral.
+/// Their snapshots are kept, unless --snapshots is given. In a terminal, it asks before it deletes a sandbox that has
+/// processes, running or asleep, and is not ephemeral.
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// Delete their snapshots too
@@ -24,8 +24,8 @@ pub(crate) struct RmArgs {
 pub(crate) async fn run(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     if !args.force && ask::can_ask() {
-        let running = running(&client, &args.sandboxes).await;
-        if !running.is_empty() && !ask::confirm(&format!("delete {} with all data?", running.join(", ")))? {
+        let in_use = with_processes(&client, &args.sandboxes).await;
+        if !in_use.is_empty() && !ask::confirm(&format!("delete {} with all data?", in_use.join(", ")))? {
             print::note("nothing was deleted");
             return Err(Stop::Exit(CODE_GENERAL));
         }
@@ -43,15 +43,19 @@ pub(crate) async fn run(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
     each(&args.sandboxes, "delete", delete).await
 }
 
-/// Those that run and are not ephemeral. What cannot be asked about is left to the deletion, which reports it.
-async fn running(client: &Client, sandboxes: &[String]) -> Vec<String> {
+/// Those that have processes and are not ephemeral. What cannot be asked about is left to the deletion, which reports it.
+async fn with_processes(client: &Client, sandboxes: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     for sandbox in sandboxes {
         if let Ok(sandbox) = client.sandbox(sandbox).await
-            && sandbox.state == SandboxState::Running
             && !sandbox.ephemeral
+            && matches!(
+                sandbox.state,
+                SandboxState::Running | SandboxState::Paused | SandboxState::Hibernated
+            )
         {
-            found.push(format!("`{}` (running)", escape(sandbox.name.as_deref().unwrap_or(&sandbox.id))));
+            let name = escape(sandbox.name.as_deref().unwrap_or(&sandbox.id));
+            found.push(format!("`{name}` ({})", print::json::word(sandbox.state)));
         }
     }
     found

@@ -2,10 +2,10 @@
 //!
 //! ```no_run
 //! # async fn example(client: burrow_client::Client) -> Result<(), burrow_client::ClientError> {
-//! use burrow_client::MemoryOf;
+//! use burrow_client::MemorySelection;
 //! use burrow_client::api::memory::{NewEntry, SearchMemory};
 //!
-//! let memory = client.memory(MemoryOf::now("web"));
+//! let memory = client.memory(MemorySelection::now("web"));
 //! memory.add(vec![NewEntry::note("the deploy key is on db-2".to_owned())]).await?;
 //! let found = memory.search(&SearchMemory { query: "deploy key".to_owned(), ..Default::default() }).await?;
 //! # Ok(()) }

@@ -150,9 +150,12 @@ impl Engine {
 
     /// Stores what the egress process has recorded about a sandbox, unless the process takes too long to report it.
     pub async fn settle_egress_log(&self, id: &SandboxId) {
-        // It reports past events before it answers a later request.
-        let _ = tokio::time::timeout(SETTLE_TIME, self.shared.seams.egress.counters(id)).await;
-        self.shared.egress.store_received().await;
+        let settled = async {
+            // It reports past events before it answers a later request.
+            let _ = self.shared.seams.egress.counters(id).await;
+            self.shared.egress.store_received().await;
+        };
+        let _ = tokio::time::timeout(SETTLE_TIME, settled).await;
     }
 
     /// Denials of a sandbox in a time span, each host and port once, the first [`DENIED_MAX`] of them. `settle` waits for denials that

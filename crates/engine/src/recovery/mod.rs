@@ -247,7 +247,7 @@ async fn end_unrecovered(shared: &Arc<Shared>, row: &SandboxRow, failure: String
     }
     match wake {
         // Its dump is as it was before the wake.
-        Some(wake) => mark_hibernated(shared, &row, Some(wake)).await,
+        Some(wake) => mark_hibernated(shared, &row, &wake, Some(failure)).await,
         None => mark_failed(shared, &row, None, failure).await,
     }
 }
@@ -339,7 +339,7 @@ async fn finish(shared: &Arc<Shared>, operation: &OperationRow) -> Result<(), En
         }
         Settlement::Stopped => mark_stopped(shared, &row, Some(operation.id.clone())).await?,
         Settlement::AsBefore => undo_interrupted(shared, &row, operation, &detail).await?,
-        Settlement::Hibernated => mark_hibernated(shared, &row, Some(operation.id.clone())).await?,
+        Settlement::Hibernated => mark_hibernated(shared, &row, &operation.id, None).await?,
         Settlement::Restored => complete_restore(shared, &row, operation, &detail).await?,
         Settlement::Unmerged => actor::unmerge(shared, &row, operation, &detail).await?,
     }
@@ -522,10 +522,12 @@ async fn mark_stopped(
 async fn mark_hibernated(
     shared: &Shared,
     row: &SandboxRow,
-    finish: Option<OperationId>,
+    wake: &OperationId,
+    failure: Option<String>,
 ) -> Result<(), EngineError> {
-    let change = SandboxChange { state: Some(State::Hibernated), ..SandboxChange::at(shared.now_ms()) };
-    shared.seams.catalog.update_sandbox(&row.id, change, finish).await?;
+    let state = Some(State::Hibernated);
+    let change = SandboxChange { state, failure: failure.map(Some), ..SandboxChange::at(shared.now_ms()) };
+    shared.seams.catalog.update_sandbox(&row.id, change, Some(wake.clone())).await?;
     Ok(())
 }
 

@@ -109,7 +109,10 @@ pub(crate) async fn log(
     let request = PageParams { cursor, limit }.request()?;
     let id = caller.sandbox(&app, &path.sandbox).await?;
     app.engine.get(caller.tenant(), &id).await?;
-    app.engine.settle_egress_log(&id).await;
+    // Later pages, which have a cursor, contain only older entries.
+    if request.cursor.is_none() {
+        app.engine.settle_egress_log(&id).await;
+    }
     let filter = if denied { EgressFilter::Denied } else { EgressFilter::All };
     if !follow {
         let mut found = app.engine.catalog().list_egress(caller.tenant(), &id, filter, request).await?;
