@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn a_changed_log_entry_is_another_protocol() {
         let entry = LogEntry {
-            sandbox: "sbx00000000000000000000".parse().unwrap(),
+            sandbox: "sbxncjxjqimykr23gtmskm3".parse().unwrap(),
             at_ms: 1,
             last_ms: 2,
             kind: LogKind::Dns,
@@ -359,7 +359,7 @@ mod tests {
             duration_ms: None,
             count: 3,
         };
-        let expected = r#"{"sandbox":"sbx00000000000000000000","at_ms":1,"last_ms":2,"kind":"dns","host":"a.example","port":0,"protocol":null,"verdict":"deny","rule":null,"reason":null,"address":null,"bytes_in":0,"bytes_out":0,"duration_ms":null,"count":3}"#;
+        let expected = r#"{"sandbox":"sbxncjxjqimykr23gtmskm3","at_ms":1,"last_ms":2,"kind":"dns","host":"a.example","port":0,"protocol":null,"verdict":"deny","rule":null,"reason":null,"address":null,"bytes_in":0,"bytes_out":0,"duration_ms":null,"count":3}"#;
         assert_eq!((PROTOCOL, serde_json::to_string(&entry).unwrap().as_str()), (4, expected));
     }
 }
