@@ -41,6 +41,25 @@ const TREE: &str = "set -e; cd /srv; mkdir -p app/old; for f in a b c d e; do se
     echo x > app/old/x; ln -s a app/link; ln app/b app/b-too; echo kept > app/kept";
 
 #[test]
+fn files_that_a_running_child_is_writing_are_merged_complete_or_not_at_all() {
+    let daemon = Daemon::start();
+    family(&daemon, "true");
+    let write = "cd /srv; i=0; while :; do i=$((i+1)); head -c 3000000 /dev/zero > .part; mv .part part-$i;
+        rm -f part-$((i-20)); done";
+    daemon.ok(&["exec", "-d", "child", "-c", write]);
+    eventually("some files", || daemon.holds("child", "test -e /srv/part-5").then_some(()));
+    for _ in 0..10 {
+        let merged = merge(&daemon, &["child", "--into", "web", "--policy", "theirs", "--yes"]);
+        assert_eq!(merged["applied"], true, "{merged}");
+        let sizes = daemon.sh(
+            "web",
+            "cd /srv; ls part-* > /dev/null; find . -name 'part-*' ! -size 3000000c -printf '%p %s\n'",
+        );
+        assert_eq!(sizes, "");
+    }
+}
+
+#[test]
 fn changes_of_a_child_are_merged_and_can_be_undone() {
     let daemon = Daemon::start();
     family(&daemon, TREE);

@@ -219,16 +219,16 @@ fn a_microvm_moves_to_another_host_with_its_processes() {
     let (here, there) = (start(""), start(""));
     create(&here, "alpha", &[]);
     begin_to_count(&here, "alpha");
+    let before = count(&here, "alpha");
     here.ok(&["snapshot", "create", "alpha", "--name", "good"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("alpha.burrow");
     let file = file.to_str().unwrap();
     let written = here.json(&["export", "good", file, "--json"]);
-    let before = count(&here, "alpha");
     there.ok(&["import", file, "--trust", written["signer"].as_str().unwrap()]);
     there.ok(&["snapshot", "restore", "good", "--name", "beta"]);
     assert_eq!(there.sh("beta", "hostname"), "beta");
-    counts_on(&there, "beta", before.saturating_sub(200).max(1));
+    counts_on(&there, "beta", before.max(1));
 }
 
 #[test]

@@ -178,20 +178,39 @@ impl Actor {
                 let _ = reply.send(restored);
             }
             StateCommand::Freeze { reply } => {
-                let held = held_trees::freeze(&self.shared, &self.row).await;
+                held_trees::settle(&self.shared, &self.row).await;
+                let held = self.while_paused(held_trees::copy(&self.shared, &self.row)).await;
                 // If the receiver is gone, it is removed when it is dropped.
                 let _ = reply.send(held);
             }
             StateCommand::StageImage { image, reply } => {
-                let staged =
-                    self.shared.seams.disks.stage((&image).into(), Some((&self.row.id).into())).await;
-                let _ = reply.send(staged.map_err(EngineError::from));
+                let disks = &self.shared.seams.disks;
+                let stage = disks.stage((&image).into(), Some((&self.row.id).into()));
+                let staged = self.while_paused(async { Ok(stage.await?) }).await;
+                let _ = reply.send(staged);
             }
             StateCommand::Merge { work, reply } => {
                 let merged = self.merge(*work).await;
                 let _ = reply.send(merged);
             }
         }
+    }
+
+    /// Copies the files of a sandbox while none of its processes writes. Without the pause, the copy may contain a file with a new name
+    /// but not all of its content: the file system copies names that are younger than the data it has flushed. A machine with a disk of
+    /// its own is not paused; see [`held_trees::settle`].
+    async fn while_paused<T>(
+        &self,
+        copy: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        let running = self.live.as_ref().filter(|_| self.row.state == State::Running);
+        let Some(live) = running.filter(|live| live.runtime.own_disks().is_none()) else {
+            return copy.await;
+        };
+        live.runtime.pause(&self.row.id).await?;
+        let copied = copy.await;
+        live.runtime.resume(&self.row.id).await?;
+        copied
     }
 
     fn answer(&self, reply: Reply<SandboxRow>, result: Result<(), EngineError>) -> SandboxFate {
