@@ -237,25 +237,9 @@ fn line_of(text: &str, offset: usize) -> usize {
 }
 
 fn nearest(path: &str) -> Option<&'static str> {
-    let ranked = KEYS.iter().map(|key| (distance(path, key.path), key.path));
+    let ranked = KEYS.iter().map(|key| (strsim::osa_distance(path, key.path), key.path));
     let typo = ranked.min().filter(|(distance, _)| *distance <= TYPO_DISTANCE_MAX).map(|(_, path)| path);
     // `ram` at the top level, or in `[limits]`: the right key in the wrong table.
     let last = path.rsplit('.').next();
     typo.or_else(|| KEYS.iter().map(|key| key.path).find(|known| known.rsplit('.').next() == last))
-}
-
-/// The Levenshtein distance, for short names.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.chars().take(80).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let next = (diagonal + usize::from(a != *b)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = row[j + 1];
-            row[j + 1] = next;
-        }
-    }
-    row[right.len()]
 }

@@ -7,8 +7,8 @@ use crate::print::paint::{self, Colour, paint};
 
 /// Show the differences between sandboxes, snapshots or images
 ///
-/// Sandboxes may be in any state, and are not paused. The time depends on the number of differences, not on the size of
-/// the disks. Caches, temporary files, logs and pid files are only counted; --all shows them.
+/// Sandboxes may be in any state; a running container is paused while its files are copied. The time depends on the number of
+/// differences, not on the size of the disks. Caches, temporary files, logs and pid files are only counted; --all shows them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

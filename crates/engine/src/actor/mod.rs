@@ -179,7 +179,7 @@ impl Actor {
             }
             StateCommand::Freeze { reply } => {
                 held_trees::settle(&self.shared, &self.row).await;
-                let held = self.while_paused(held_trees::copy(&self.shared, &self.row)).await;
+                let held = self.while_paused(held_trees::freeze(&self.shared, &self.row)).await;
                 // If the receiver is gone, it is removed when it is dropped.
                 let _ = reply.send(held);
             }

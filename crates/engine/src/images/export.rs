@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 256 << 10;
 impl Engine {
     /// Starts to write an image as an OCI archive with one layer. The stream ends at the first error.
     pub async fn export_image(&self, image: &Image, compression: Compression) -> Result<Chunks, EngineError> {
-        let permit = self.shared.images.permit(&ImageProgressSink::nobody()).await?;
+        let permit = self.shared.images.permit(&ImageProgressSink::none()).await?;
         // The packed layer is a temporary file, about as large as the files at most. Reserved first: a refusal leaves nothing.
         let lease = reserve(&self.shared.policy.images, image.size_bytes)?;
         // A separate copy, without the files that the host added, which does not change if the image is removed.

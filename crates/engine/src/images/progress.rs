@@ -49,7 +49,7 @@ impl ImageProgressSink {
     }
 
     /// Discards all reports.
-    pub fn nobody() -> Self {
+    pub fn none() -> Self {
         Self::new(|_| {})
     }
 

@@ -47,14 +47,9 @@ pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeSource) -> Result<HeldTr
     }
 }
 
-/// Copies a sandbox's tree at this moment. Only for the task that carries out its operations.
+/// Copies a sandbox's tree at this moment, without what its machine has not written yet; see [`settle`]. Only for the task that carries
+/// out its operations.
 pub(crate) async fn freeze(shared: &Arc<Shared>, row: &SandboxRow) -> Result<HeldTree, EngineError> {
-    settle(shared, row).await;
-    copy(shared, row).await
-}
-
-/// The same without what its machine has not written yet.
-pub(crate) async fn copy(shared: &Arc<Shared>, row: &SandboxRow) -> Result<HeldTree, EngineError> {
     let disks = &shared.seams.disks;
     let frozen = SnapshotId::generate();
     disks.snapshot(DiskId::Frozen(frozen.clone()), (&row.id).into()).await?;

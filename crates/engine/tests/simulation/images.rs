@@ -82,19 +82,19 @@ async fn run(act: ImageAction, fault: Fault) -> bool {
     let done = async {
         match act {
             ImageAction::Import => {
-                drop(import(&engine, &world, "a", "app", ImageProgressSink::nobody()).await?)
+                drop(import(&engine, &world, "a", "app", ImageProgressSink::none()).await?)
             }
             ImageAction::Commit => {
                 let id = engine.create(tenant, create(Some("alpha"))).await?.row.id;
-                engine.commit_image(tenant, commit(id), ImageProgressSink::nobody()).await?;
+                engine.commit_image(tenant, commit(id), ImageProgressSink::none()).await?;
             }
             ImageAction::Remove => {
-                import(&engine, &world, "a", "app", ImageProgressSink::nobody()).await?;
+                import(&engine, &world, "a", "app", ImageProgressSink::none()).await?;
                 engine.remove_image(tenant, "app").await?;
             }
             ImageAction::Prune => {
-                import(&engine, &world, "a", "app", ImageProgressSink::nobody()).await?;
-                import(&engine, &world, "b", "app", ImageProgressSink::nobody()).await?;
+                import(&engine, &world, "a", "app", ImageProgressSink::none()).await?;
+                import(&engine, &world, "b", "app", ImageProgressSink::none()).await?;
                 engine.prune_images(tenant).await?;
             }
         }
@@ -107,7 +107,7 @@ async fn run(act: ImageAction, fault: Fault) -> bool {
     }
     let engine = world.engine().await;
     check(&world, &context).await;
-    import(&engine, &world, "c", "after", ImageProgressSink::nobody())
+    import(&engine, &world, "c", "after", ImageProgressSink::none())
         .await
         .expect("an import after the fault");
     for image in engine.images(tenant).await.unwrap() {
@@ -167,7 +167,7 @@ async fn an_image_is_removed_with_its_last_name() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), None).await;
     let engine = world.engine().await;
-    let image = import(&engine, &world, "x", "one", ImageProgressSink::nobody()).await.unwrap();
+    let image = import(&engine, &world, "x", "one", ImageProgressSink::none()).await.unwrap();
     let image = engine.tag_image(&world.tenant, &image, name("two:v1")).await.unwrap();
     assert_eq!(image.names, [name("one"), name("two:v1")]);
     assert_eq!(engine.remove_image(&world.tenant, "one").await.unwrap(), RemoveResult::Name);
@@ -181,13 +181,13 @@ async fn a_layer_without_a_disk_after_a_backup_is_removed_from_the_catalog() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::on(Sim::in_folder(folder.path()), None).await;
     let engine = world.engine().await;
-    import(&engine, &world, "x", "app", ImageProgressSink::nobody()).await.unwrap();
+    import(&engine, &world, "x", "app", ImageProgressSink::none()).await.unwrap();
     engine.shutdown().await;
     let layer = world.catalog.all_layers().await.unwrap().remove(0);
     world.disks.inner.remove((&layer.disk).into()).await.unwrap();
     let engine = world.engine().await;
     assert!(world.catalog.all_layers().await.unwrap().is_empty());
     // The image has its own files; importing it again makes the layer again.
-    import(&engine, &world, "x", "app", ImageProgressSink::nobody()).await.unwrap();
+    import(&engine, &world, "x", "app", ImageProgressSink::none()).await.unwrap();
     check(&world, "after the loss").await;
 }

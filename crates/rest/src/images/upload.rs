@@ -58,11 +58,8 @@ pub(crate) async fn import(
     let name = params.name.as_deref().map(|name| convert::image_name("name", name)).transpose()?;
     let engine = app.engine.clone();
     let opened =
-        receive(
-            body,
-            |stream| async move { engine.open_archive(stream, &ImageProgressSink::nobody()).await },
-        )
-        .await?;
+        receive(body, |stream| async move { engine.open_archive(stream, &ImageProgressSink::none()).await })
+            .await?;
     let tenant = caller.tenant().clone();
     let work =
         Work::spawn(

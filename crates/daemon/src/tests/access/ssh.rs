@@ -39,7 +39,7 @@ struct SshUser {
 }
 
 impl SshUser {
-    fn stranger() -> Self {
+    fn without_access() -> Self {
         let private = PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519).unwrap();
         let public = private.public_key().to_openssh().unwrap();
         Self { private: Arc::new(private), public, secret: String::new() }
@@ -57,7 +57,7 @@ impl SshUser {
             expires_ms: None,
         };
         let (key, secret) = catalog.create_key(new).await.unwrap();
-        let person = Self { secret: secret.expose().to_owned(), ..Self::stranger() };
+        let person = Self { secret: secret.expose().to_owned(), ..Self::without_access() };
         catalog.insert_ssh_key(person.row(&key)).await.unwrap();
         person
     }
@@ -153,11 +153,11 @@ async fn rights_and_audit_actions_over_ssh_match_the_table() {
     let [read, exec] =
         [SshUser::with(&world, Scope::Read, None).await, SshUser::with(&world, Scope::Exec, None).await];
     let bound = SshUser::with(&world, Scope::Exec, Some(&sandbox)).await;
-    let nobody = SshUser::stranger();
+    let without_access = SshUser::without_access();
     let mut wrong = Vec::new();
     for row in table().iter().filter(|row| row.surface == "ssh") {
         let mut got = Vec::new();
-        for person in [&nobody, &read, &bound] {
+        for person in [&without_access, &read, &bound] {
             got.push(verdict(status(&world, row, person, &sandbox, address).await, ""));
         }
         let (_, before) = actions_after(&world, None).await;
