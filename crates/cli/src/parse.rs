@@ -62,9 +62,13 @@ pub(crate) fn duration_positive(text: &str) -> Result<Duration, String> {
 }
 
 /// `512M`, `2G`, as MiB.
+/// A number of bytes, such as `4G`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    burrow_model::parse_bytes(text).ok_or_else(|| format!("`{text}` is not a size such as 512M or 2G"))
+}
+
 pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
-    let bytes = burrow_model::parse_bytes(text)
-        .ok_or_else(|| format!("`{text}` is not a size such as 512M or 2G"))?;
+    let bytes = bytes(text)?;
     if bytes < burrow_model::MIB {
         return Err(format!("`{text}` is less than 1M; write the unit, such as 512M or 2G"));
     }

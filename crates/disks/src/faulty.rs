@@ -92,6 +92,10 @@ impl<V: Disks> Disks for FaultyDisks<V> {
         self.inner.space().await
     }
 
+    async fn space_for(&self, needed_bytes: u64) -> Result<Space, DiskError> {
+        self.inner.space_for(needed_bytes).await
+    }
+
     async fn send(&self, disk: DiskId, base: Option<DiskId>) -> Result<Chunks, DiskError> {
         self.inner.send(disk, base).await
     }

@@ -35,7 +35,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId, VolumeId, VolumeSnapshotId};
+use burrow_model::{
+    Bytes, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId, VolumeId, VolumeSnapshotId,
+};
 
 pub use dump::MANIFEST as DUMP_MANIFEST;
 pub use shift::{ShiftReport, shift_attribute, shift_owners, unshift_attribute};
@@ -112,6 +114,9 @@ pub trait Disks: fmt::Debug + Send + Sync {
 
     /// Returns the size of the pool and its free space.
     async fn space(&self) -> Result<Space, DiskError>;
+
+    /// As [`Disks::space`]. If fewer bytes are free than needed and the pool can grow, it grows first.
+    async fn space_for(&self, needed_bytes: u64) -> Result<Space, DiskError>;
 
     /// Starts to stream a disk in its present state, for a backup, as the difference to `base` if that exists: the image of a
     /// sandbox; the parent or the image of a snapshot. Later changes are not part of the stream.
@@ -331,13 +336,13 @@ pub enum DiskError {
     NotBtrfs { pool: PathBuf, filesystem: String },
     #[error("`{}` is already mounted from `{}`", .mount.display(), .device.display())]
     MountTaken { mount: PathBuf, device: PathBuf },
-    #[error("a pool in `{}` needs {needed_bytes} bytes, and {free_bytes} are free on that disk", .file.display())]
+    #[error("a pool in `{}` needs {}, and {} are free on that disk", .file.display(), Bytes(*.needed_bytes), Bytes(*.free_bytes))]
     NoRoomForPool { file: PathBuf, needed_bytes: u64, free_bytes: u64 },
     #[error("quotas are not enabled on the pool: {reason}")]
     NoQuotas { reason: String },
     #[error("could not {step} `{what}`")]
     Step { step: &'static str, what: String, source: io::Error },
-    #[error("the pool is full: {needed_bytes} bytes needed, {free_bytes} free")]
+    #[error("the pool is full: {} needed, {} free", Bytes(*.needed_bytes), Bytes(*.free_bytes))]
     Full { needed_bytes: u64, free_bytes: u64 },
     #[error("`{command}` failed: {message}")]
     Command { command: String, message: String },

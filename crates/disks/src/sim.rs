@@ -466,6 +466,10 @@ impl Disks for Sim {
         Ok(Space { total_bytes: state.total_bytes, free_bytes: state.free_bytes() })
     }
 
+    async fn space_for(&self, _: u64) -> Result<Space, DiskError> {
+        self.space().await
+    }
+
     /// A simulated disk's stream is the number of bytes it is charged for.
     async fn send(&self, disk: DiskId, _: Option<DiskId>) -> Result<Chunks, DiskError> {
         let used = self.state().disk(&disk)?.used_bytes;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use burrow_model::SpaceId;
+use burrow_model::{Bytes, SpaceId};
 use rusqlite::ErrorCode;
 
 use crate::artifacts::NoDiskSpace;
@@ -42,12 +42,13 @@ pub enum MemoryError {
     SpaceFull { used: u64, max: u64 },
     /// A sandbox's own memory counts against its disk limit.
     #[error(
-        "could not write to memory: the memory of this sandbox takes {used} bytes, and its disk limit is {max} bytes"
+        "could not write to memory: the memory of this sandbox takes {}, and its disk limit is {}", Bytes(*.used), Bytes(*.max)
     )]
     SandboxFull { used: u64, max: u64 },
     /// The reserve of the disk must stay free.
     #[error(
-        "not enough disk space: {free} bytes are free beyond what was promised to the pool and reserved by other writes, and {reserve} must stay free"
+        "not enough disk space: {} are free beyond what was promised to the pool and reserved by other writes, and {} must stay free",
+    Bytes(*.free), Bytes(*.reserve)
     )]
     DiskReserve { free: u64, reserve: u64 },
     #[error("could not write to memory: no space left on its disk")]

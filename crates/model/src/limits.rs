@@ -1,5 +1,7 @@
 //! The limits of a sandbox on its host, and the sizes that users write.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 pub const MIB: u64 = 1 << 20;
@@ -43,6 +45,24 @@ impl Limits {
             }
         }
         Ok(())
+    }
+}
+
+/// A number of bytes for people, with a unit: `1.5 GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 1024.0 && unit < UNITS.len() - 1 {
+            value /= 1024.0;
+            unit += 1;
+        }
+        let decimals = usize::from(unit > 0 && value < 100.0);
+        write!(f, "{value:.decimals$} {}", UNITS[unit])
     }
 }
 

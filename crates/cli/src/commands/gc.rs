@@ -13,6 +13,7 @@ use crate::commands::prelude::*;
 Examples:
   burrow gc
   burrow gc --unused-for 7d
+  burrow gc --need 4G                          what to remove for 4 GiB of space
   burrow gc --apply                            asks first
   burrow gc --apply --yes --json")]
 pub(crate) struct GcArgs {
@@ -22,6 +23,9 @@ pub(crate) struct GcArgs {
     /// Objects that were not used for this long are stale
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = parse::duration)]
     unused_for: Duration,
+    /// List the largest objects that are not in use, until they cost this much together
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, conflicts_with_all = ["apply", "unused_for"])]
+    need: Option<u64>,
     /// Do not ask for confirmation
     #[arg(short = 'y', long, requires = "apply")]
     yes: bool,
@@ -32,6 +36,15 @@ pub(crate) struct GcArgs {
 pub(crate) async fn run(ctx: &Context, args: GcArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     let what = "could not list stale objects";
+    if let Some(need_bytes) = args.need {
+        let mut report = client.garbage(Some(Duration::ZERO)).await.or_fail(what)?;
+        let found_bytes = keep_largest(&mut report.items, need_bytes);
+        return args.format.report(
+            &report,
+            suggested(&report).lines(),
+            [sufficiency(found_bytes, need_bytes)],
+        );
+    }
     if !args.apply || !args.yes {
         let report = client.garbage(Some(args.unused_for)).await.or_fail(what)?;
         if !args.apply || !has_work(&report) {
@@ -60,6 +73,50 @@ pub(crate) async fn run(ctx: &Context, args: GcArgs) -> Result<(), Stop> {
     match report.items.iter().all(|item| item.failure.is_none()) {
         true => Ok(()),
         false => Err(Stop::Exit(CODE_GENERAL)),
+    }
+}
+
+/// Keeps the largest items that cost `need_bytes` together, and returns what they cost.
+fn keep_largest(items: &mut Vec<GarbageItem>, need_bytes: u64) -> u64 {
+    items.retain(|item| item.bytes > 0);
+    items.sort_by_key(|item| std::cmp::Reverse(item.bytes));
+    let mut found_bytes: u64 = 0;
+    items.retain(|item| {
+        let is_needed = found_bytes < need_bytes;
+        if is_needed {
+            found_bytes = found_bytes.saturating_add(item.bytes);
+        }
+        is_needed
+    });
+    found_bytes
+}
+
+/// The items, each with the command that removes it.
+fn suggested(report: &GarbageReport) -> String {
+    table::of(&["COST", "KIND", "NAME", "REASON", "COMMAND"], &report.items, |item| {
+        let command = match item.kind {
+            GarbageKind::Sandbox => "rm",
+            GarbageKind::Snapshot => "snapshot rm",
+            GarbageKind::Image => "image rm",
+        };
+        vec![
+            quantity::bytes(item.bytes),
+            print::json::word(item.kind),
+            item.name.clone().unwrap_or_default(),
+            item.why.clone(),
+            format!("burrow {command} {}", item.id),
+        ]
+    })
+}
+
+fn sufficiency(found_bytes: u64, need_bytes: u64) -> String {
+    let (found, need) = (quantity::bytes(found_bytes), quantity::bytes(need_bytes));
+    if found_bytes >= need_bytes {
+        format!("removing all of these frees about {found}")
+    } else {
+        format!(
+            "removing all of these frees about {found}, less than {need}: remove sandboxes that are in use, or enlarge the pool"
+        )
     }
 }
 
@@ -167,6 +224,21 @@ mod tests {
         assert_eq!(question(&report(false)), "remove 1 sandbox, 1 snapshot, 1 image?");
         assert_eq!(summary(&report(false)), "`burrow gc --apply` would free 3.0 MiB; nothing was removed");
         assert_eq!(summary(&report(true)), "2.0 MiB freed");
+    }
+
+    #[test]
+    fn the_largest_items_are_suggested_until_they_are_enough() {
+        let sized = |bytes| GarbageItem { bytes, ..item(GarbageKind::Snapshot, GarbageAction::Keep, None) };
+        let check = |need_bytes, kept: &[u64], found_bytes| {
+            let mut items = vec![sized(1 << 20), sized(0), sized(8 << 20), sized(4 << 20)];
+            assert_eq!(keep_largest(&mut items, need_bytes), found_bytes);
+            assert_eq!(items.iter().map(|item| item.bytes >> 20).collect::<Vec<_>>(), kept);
+        };
+        check(8 << 20, &[8], 8 << 20);
+        check(9 << 20, &[8, 4], 12 << 20);
+        check(1 << 30, &[8, 4, 1], 13 << 20);
+        assert!(suggested(&report(false)).contains("burrow snapshot rm x1"));
+        assert!(sufficiency(1 << 20, 1 << 30).contains("less than 1.0 GiB"));
     }
 
     #[test]

@@ -28,18 +28,7 @@ pub(crate) fn age(then_ms: u64, now_ms: u64) -> String {
 
 /// `1.5 GiB`
 pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit < UNITS.len() - 1 {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 || value >= 100.0 {
-        format!("{value:.0} {}", UNITS[unit])
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+    burrow_model::Bytes(count).to_string()
 }
 
 /// `2026-11-15T02:39:53Z`

@@ -25,6 +25,9 @@ const SHRINK_BYTES: u64 = 1 << 30;
 /// Sizes of the file are multiples of this.
 const STEP_BYTES: u64 = 64 << 20;
 
+/// A tenth more than the missing bytes is added, because the file system stores metadata twice.
+const METADATA_PART: u64 = 10;
+
 /// When and how far a pool grows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
@@ -84,10 +87,18 @@ impl Backing {
 
     /// The size to grow to; `None` where the disk has no room for a step.
     fn larger(&self, growth: &Growth) -> Option<u64> {
+        self.larger_by(0, growth)
+    }
+
+    /// The size to grow to so that at least `missing_bytes` and their metadata are added, or the usual step if that is more.
+    fn larger_by(&self, missing_bytes: u64, growth: &Growth) -> Option<u64> {
         let size = self.size_bytes;
         let room = self.disk_free_bytes.saturating_sub(growth.host_reserve_bytes);
         let backed = self.allocated_bytes.saturating_add(room);
-        let wanted = size.saturating_add(size.saturating_mul(growth.by_percent) / 100).min(backed);
+        let step = size.saturating_mul(growth.by_percent) / 100;
+        let missing = missing_bytes.saturating_add(missing_bytes / METADATA_PART).saturating_add(STEP_BYTES);
+        let missing = if missing_bytes == 0 { 0 } else { missing };
+        let wanted = size.saturating_add(step.max(missing)).min(backed);
         let wanted = wanted / STEP_BYTES * STEP_BYTES;
         (wanted >= size.saturating_add(STEP_BYTES)).then_some(wanted)
     }
@@ -144,6 +155,19 @@ impl Pool {
         }
         let backing = Backing::of(file)?;
         let larger = backing.larger(growth).map(|size| size.min(self.size_bytes_max));
+        Ok(larger.filter(|size| *size > backing.size_bytes))
+    }
+
+    /// The size that the pool's file should grow to so that `needed_bytes` are free; `None` if they are free already, or if the
+    /// host has no room.
+    pub(super) fn size_for(&self, needed_bytes: u64, growth: &Growth) -> Result<Option<u64>, DiskError> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let missing_bytes = needed_bytes.saturating_sub(statvfs(&self.root)?.free_bytes);
+        if missing_bytes == 0 {
+            return Ok(None);
+        }
+        let backing = Backing::of(file)?;
+        let larger = backing.larger_by(missing_bytes, growth).map(|size| size.min(self.size_bytes_max));
         Ok(larger.filter(|size| *size > backing.size_bytes))
     }
 

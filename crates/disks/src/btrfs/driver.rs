@@ -82,6 +82,10 @@ impl Disks for BtrfsDisks {
         self.blocking(|inner| inner.pool.space()).await
     }
 
+    async fn space_for(&self, needed_bytes: u64) -> Result<Space, DiskError> {
+        self.blocking(move |inner| inner.space_for(needed_bytes)).await
+    }
+
     async fn send(&self, disk: DiskId, base: Option<DiskId>) -> Result<Chunks, DiskError> {
         let shared = Arc::clone(&self.inner);
         self.blocking(move |_| transfer::send(&shared, &disk, base.as_ref())).await

@@ -43,7 +43,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use burrow_model::SandboxId;
@@ -82,6 +82,8 @@ pub struct BtrfsDisks {
 #[derive(Debug)]
 struct Inner {
     pool: Pool,
+    /// Held while the pool grows, so that a smaller size computed at the same time never follows a larger one.
+    growing: Mutex<()>,
     quotas: Quotas,
     images: Folder,
     staged: Folder,
@@ -114,6 +116,7 @@ impl BtrfsDisks {
             tracing::warn!(pool = %pool.root.display(), reason, "disk limits of sandboxes are not enforced");
         }
         let inner = Arc::new(Inner {
+            growing: Mutex::default(),
             images: Folder::open(&pool.root, "images")?,
             staged: Folder::open(&pool.root, "staged")?,
             sandboxes: Folder::open(&pool.root, "sandboxes")?,
@@ -150,7 +153,7 @@ impl BtrfsDisks {
 
     /// Makes a loop-backed pool at least `size_bytes` large. Does nothing if the pool is a directory.
     pub async fn grow(&self, size_bytes: u64) -> Result<(), DiskError> {
-        self.blocking(move |inner| inner.pool.grow(size_bytes)).await
+        self.blocking(move |inner| inner.grow_to(size_bytes)).await
     }
 
     /// Stops the housekeeping and unmounts a loop-backed pool. For uninstalling and tests: a daemon that only exits
@@ -397,7 +400,7 @@ impl Inner {
     }
 
     fn check_room(&self) -> Result<(), DiskError> {
-        let free_bytes = self.pool.space()?.free_bytes;
+        let free_bytes = self.space_for(RESERVE_BYTES)?.free_bytes;
         if free_bytes < RESERVE_BYTES {
             return Err(DiskError::Full { needed_bytes: RESERVE_BYTES, free_bytes });
         }

@@ -239,6 +239,26 @@ async fn a_full_pool_refuses_to_create_and_works_again_when_something_is_removed
 }
 
 #[tokio::test]
+async fn a_pool_grows_before_it_refuses() {
+    let pool = TestPool::new();
+    let before = pool.disks.space().await.unwrap();
+    // As much as is free needs no growth.
+    let same = pool.disks.space_for(before.free_bytes / 2).await.unwrap();
+    assert_eq!(same.total_bytes, before.total_bytes);
+    let needed_bytes = before.free_bytes + 64 * MIB;
+    let (one, two) =
+        tokio::join!(pool.disks.space_for(needed_bytes), pool.disks.space_for(needed_bytes / 2 * 3));
+    for space in [one.unwrap(), two.unwrap()] {
+        assert!(space.total_bytes > before.total_bytes, "{space:?}");
+    }
+    let after = pool.disks.space().await.unwrap();
+    assert!(after.free_bytes >= needed_bytes / 2 * 3, "{after:?}");
+    // What no disk holds is not available, and does not fail.
+    let all = pool.disks.space_for(u64::MAX).await.unwrap();
+    assert!(all.free_bytes < u64::MAX && all.total_bytes >= after.total_bytes, "{all:?}");
+}
+
+#[tokio::test]
 async fn a_pool_grows_with_its_sandboxes_in_it() {
     let pool = TestPool::new();
     let (_, _, rootfs) = pool.sandbox(1 << 40).await;

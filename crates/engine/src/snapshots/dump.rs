@@ -29,9 +29,10 @@ pub(crate) async fn remove_if_unused(shared: &Shared, id: &DumpId) {
 
 /// Checks that a dump of this size fits into the pool without using its reserve.
 pub(crate) async fn check_room(shared: &Shared, needed_bytes: u64) -> Result<(), EngineError> {
-    let free_bytes = shared.seams.disks.space().await?.free_bytes;
     let reserve_bytes = shared.policy.pool_reserve_bytes;
-    if free_bytes < needed_bytes.saturating_add(reserve_bytes) {
+    let wanted_bytes = needed_bytes.saturating_add(reserve_bytes);
+    let free_bytes = shared.seams.disks.space_for(wanted_bytes).await?.free_bytes;
+    if free_bytes < wanted_bytes {
         return Err(EngineError::NoRoom { needed_bytes, free_bytes, reserve_bytes });
     }
     Ok(())

@@ -16,6 +16,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use burrow_model::Bytes;
+
 /// The first reservation of an upload: most uploads are small, and many may arrive at the same time.
 const FIRST_LEASE_BYTES: u64 = 64 << 10;
 
@@ -42,7 +44,8 @@ pub trait FreeSpace: fmt::Debug + Send + Sync {
 /// A write would not leave the reserve free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not enough disk space: {free} bytes are free beyond what was promised to the pool and reserved by other writes, and {reserve} must stay free"
+    "not enough disk space: {} are free beyond what was promised to the pool and reserved by other writes, and {} must stay free",
+    Bytes(*.free), Bytes(*.reserve)
 )]
 pub struct NoDiskSpace {
     pub free: u64,

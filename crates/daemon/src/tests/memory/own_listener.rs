@@ -55,7 +55,7 @@ async fn the_memory_of_a_sandbox_counts_against_its_disk_limit() {
     let refused = put("second", 8).await;
     refused.refused(507, "no_space");
     let error = refused.json()["error"].to_string();
-    assert!(error.contains("16777216") && error.contains("burrow update SANDBOX --disk"), "{error}");
+    assert!(error.contains("16.0 MiB") && error.contains("burrow update SANDBOX --disk"), "{error}");
     put("third", 5).await.expect(201);
     put("fourth", 1).await.refused(507, "no_space");
     // A nearly full memory accepts small entries until it is full; then every addition is rejected, but forgetting is not.
