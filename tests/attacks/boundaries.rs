@@ -211,7 +211,7 @@ fn descriptors(sandbox: &Sandbox<'_>) -> Finding {
     if created.status == 201 {
         let ran =
             sandbox.ground.post("/v1/sandboxes/descriptor/execs", &json!({ "argv": ["pwd"], "wait": true }));
-        sandbox.ground.daemon.ok(&["rm", "-f", "descriptor"]);
+        sandbox.ground.daemon.ok(&["rm", "--purge", "-f", "descriptor"]);
         ensure([400, 404, 422].contains(&ran.status), || {
             format!("by the sandbox: {} {}", ran.status, ran.text())
         })?;

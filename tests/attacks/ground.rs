@@ -278,7 +278,7 @@ impl Sandbox<'_> {
 
     pub(crate) fn delete(&self) {
         if !self.deleted.replace(true) {
-            self.ground.daemon.ok(&["rm", "-f", &self.id]);
+            self.ground.daemon.ok(&["rm", "--purge", "-f", &self.id]);
         }
     }
 }
@@ -286,7 +286,7 @@ impl Sandbox<'_> {
 impl Drop for Sandbox<'_> {
     fn drop(&mut self) {
         if !*self.deleted.borrow() {
-            let _ = self.ground.daemon.cli(&["rm", "-f", &self.id]);
+            let _ = self.ground.daemon.cli(&["rm", "--purge", "-f", &self.id]);
         }
     }
 }

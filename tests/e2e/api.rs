@@ -192,6 +192,7 @@ fn bad_and_foreign_ids_routes_and_methods_have_stable_codes_with_hints() {
     let taken = daemon.post("/v1/sandboxes", &json!({ "name": "alpha" })).refused(409, "conflict");
     assert!(taken["message"].as_str().unwrap().contains(&id), "{taken}");
     daemon.ok(&["stop", "alpha"]);
+    daemon.ok(&["update", "alpha", "--start-on-use", "false"]);
     let down =
         daemon.post("/v1/sandboxes/alpha/execs", &json!({ "argv": ["true"] })).refused(409, "not_running");
     assert!(down["hint"].as_str().unwrap().contains("burrow start"), "{down}");

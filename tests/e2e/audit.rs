@@ -41,7 +41,7 @@ fn the_audit_log_records_who_did_what_and_survives_the_daemon() {
     says(&daemon, &["snapshot", "create", "web", "--files-only"]);
     says(&daemon, &["fork", "web", "--name", "child", "--files-only"]);
     says(&daemon, &["key", "create", "ci", "--scope", "read"]);
-    says(&daemon, &["rm", "-f", "child"]);
+    says(&daemon, &["rm", "--purge", "-f", "child"]);
     let found = events(&daemon, &[]);
     let words = actions(&found);
     for action in [

@@ -12,7 +12,7 @@ fn a_sandbox_runs_commands_and_keeps_its_files_over_a_stop() {
     assert_eq!(daemon.inventory().processes.len(), 0);
     daemon.ok(&["start", &id]);
     assert_eq!(daemon.ok(&["exec", "alpha", "--", "cat", "/root/file"]), "kept");
-    daemon.ok(&["rm", "-f", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "alpha"]);
     assert!(daemon.inventory().sandboxes().is_empty());
 }
 

@@ -56,7 +56,7 @@ fn names_and_unique_id_prefixes_work_wherever_ids_do() {
     let exec = daemon.ok(&["exec", "-d", "alpha", "--", "true"]);
     assert_eq!(daemon.cli(&["wait", "alpha", &exec[..12]]).status.code(), Some(0));
     daemon.ok(&["stop", beginning]);
-    daemon.ok(&["rm", beginning, &beta]);
+    daemon.ok(&["rm", "--purge", beginning, &beta]);
     assert_eq!(daemon.json(&["ls", "--json"]), json!([]));
 }
 
@@ -218,6 +218,34 @@ fn rm_asks_in_a_terminal_before_it_deletes_a_running_sandbox() {
 }
 
 #[test]
+fn a_deleted_sandbox_can_be_restored_for_a_day_unless_it_was_purged() {
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    daemon.sh("alpha", "echo precious > /root/work");
+    let output = daemon.cli(&["rm", "alpha"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("is kept for 24h"), "{said}");
+    let snapshots = daemon.json(&["snapshot", "ls", "--json"]);
+    let kept = snapshots[0].clone();
+    let day_ms = 24 * 60 * 60 * 1000;
+    assert_eq!(
+        kept["expires_ms"].as_u64().unwrap() / 10_000,
+        (kept["created_ms"].as_u64().unwrap() + day_ms) / 10_000
+    );
+    let hint = said.split('`').find(|text| text.starts_with("burrow snapshot restore")).unwrap();
+    let mut arguments: Vec<&str> = hint.split(' ').skip(1).collect();
+    arguments.extend(["--name", "alpha"]);
+    daemon.ok(&arguments);
+    assert_eq!(daemon.sh("alpha", "cat /root/work"), "precious");
+
+    daemon.ok(&["snapshot", "rm", kept["id"].as_str().unwrap()]);
+    daemon.ok(&["rm", "--purge", "alpha"]);
+    daemon.ok(&["create", "beta", "--ephemeral"]);
+    daemon.ok(&["rm", "beta"]);
+    assert_eq!(daemon.json(&["snapshot", "ls", "--json"]).as_array().unwrap().len(), 0);
+}
+
+#[test]
 fn create_if_not_exists_returns_the_same_sandbox_and_wakes_it() {
     let daemon = Daemon::start();
     let id = daemon.ok(&["create", "--name", "shared", "--if-not-exists"]);
@@ -281,7 +309,7 @@ fn events_are_listed_in_order_and_followed_live() {
     daemon.ok(&["resume", "alpha"]);
     daemon.ok(&["stop", "alpha"]);
     daemon.ok(&["start", "alpha"]);
-    daemon.ok(&["rm", "alpha"]);
+    daemon.ok(&["rm", "--purge", "alpha"]);
     let (mut kinds, mut last) = (Vec::new(), 0);
     for line in BufReader::new(follower.stdout.as_mut().unwrap()).lines() {
         let event: Value = serde_json::from_str(&line.unwrap()).unwrap();

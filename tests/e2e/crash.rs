@@ -32,7 +32,7 @@ fn hit(point: &str, action: &str) -> Daemon {
         "create" => daemon.cli(&["create", "--name", "alpha"]),
         "start" => daemon.cli(&["start", "alpha"]),
         "stop" => daemon.cli(&["stop", "alpha"]),
-        _ => daemon.cli(&["rm", "-f", "alpha"]),
+        _ => daemon.cli(&["rm", "--purge", "-f", "alpha"]),
     };
     daemon
 }
@@ -56,7 +56,7 @@ fn check_recovered(daemon: &mut Daemon, point: &str, context: &str) {
     daemon.ok(&["create", "--name", "omega"]);
     assert_eq!(daemon.ok(&["exec", "omega", "--", "echo", "new"]), "new", "{context}");
     for name in ["alpha", "omega"] {
-        daemon.cli(&["rm", "-f", name]);
+        daemon.cli(&["rm", "--purge", "-f", name]);
     }
     check_inventory(daemon, context);
     assert!(daemon.inventory().sandboxes().is_empty(), "{context}");
@@ -96,7 +96,7 @@ fn twenty_creates_and_deletes_at_once_leave_nothing_behind() {
                 let name = format!("box-{number}");
                 daemon.ok(&["create", "--name", &name]);
                 assert_eq!(daemon.ok(&["exec", &name, "--", "hostname"]), name);
-                daemon.ok(&["rm", "-f", &name]);
+                daemon.ok(&["rm", "--purge", "-f", &name]);
             });
         }
     });
@@ -276,10 +276,10 @@ fn a_kill_at_every_step_of_the_warm_pool_leaves_the_host_as_the_catalog_says() {
         check_inventory(&daemon, &context);
         // From that commit on, it is a sandbox.
         assert_eq!(listed(&daemon).len(), usize::from(*point == "create.claimed"), "{context}");
-        daemon.cli(&["rm", "-f", "alpha"]);
+        daemon.cli(&["rm", "--purge", "-f", "alpha"]);
         daemon.ok(&["create", "--name", "omega"]);
         assert_eq!(daemon.ok(&["exec", "omega", "--", "echo", "new"]), "new", "{context}");
-        daemon.ok(&["rm", "-f", "omega"]);
+        daemon.ok(&["rm", "--purge", "-f", "omega"]);
         assert!(daemon.inventory().sandboxes().is_empty(), "{context}");
     }
 }

@@ -245,7 +245,7 @@ fn ordinary_use_logs_no_warnings() {
     assert_eq!(daemon.terminate(), Some(0));
     daemon.launch();
     daemon.ok(&["exec", "beta", "--", "true"]);
-    daemon.ok(&["rm", "beta"]);
+    daemon.ok(&["rm", "--purge", "beta"]);
     assert_eq!(daemon.terminate(), Some(0));
     assert_eq!(daemon.complaints(), [""; 0]);
     assert!(daemon.inventory().sandboxes().is_empty());

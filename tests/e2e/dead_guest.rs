@@ -50,7 +50,7 @@ fn a_frozen_guest_is_reported_as_unreachable_and_other_sandboxes_are_unaffected(
     assert_eq!(daemon.sh("alpha", "echo back"), "back", "it was only frozen, and nothing was given up");
     // Deleting does not need the guest's help.
     signal(pid, "STOP");
-    daemon.ok(&["rm", "alpha"]);
+    daemon.ok(&["rm", "--purge", "alpha"]);
     assert!(!daemon.inventory().sandboxes().contains(&id));
     assert!(daemon.holds("beta", "true"));
 }
@@ -71,8 +71,13 @@ fn a_sandbox_whose_guest_is_killed_is_stopped_and_keeps_its_files() {
     assert!(inventory.processes.is_empty() && inventory.networks.is_empty() && inventory.cgroups.is_empty());
     let lost = daemon.get(&format!("/v1/sandboxes/alpha/execs/{exec}")).expect(200);
     assert_eq!((&lost["state"], &lost["outcome"]), (&json!("lost"), &Value::Null));
-    daemon.post("/v1/sandboxes/alpha/execs", &json!({ "argv": ["true"] })).refused(409, "not_running");
-    daemon.ok(&["start", "alpha"]);
+    let unused = daemon.cli(&["exec", "--no-start", "alpha", "--", "true"]);
+    assert!(
+        unused.status.code() == Some(125)
+            && String::from_utf8_lossy(&unused.stderr).contains("`burrow start alpha` starts it"),
+        "{unused:?}"
+    );
+    assert_eq!(daemon.inspect("alpha")["state"], "stopped");
     assert_eq!(daemon.sh("alpha", "cat /root/file"), "kept");
 }
 

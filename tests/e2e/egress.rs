@@ -107,7 +107,7 @@ fn a_sandbox_reaches_nothing_until_a_rule_allows_it() {
     assert!(shown["counters"]["denied"].as_u64().unwrap() >= 3, "{shown}");
     let metrics = daemon.get("/metrics").text();
     assert!(metrics.contains("burrow_egress_connections_total{verdict=\"allowed\"}"), "{metrics}");
-    daemon.ok(&["rm", "alpha"]);
+    daemon.ok(&["rm", "--purge", "alpha"]);
     daemon.get(&format!("/v1/sandboxes/{id}/egress/log")).refused(404, "not_found");
     assert_eq!(daemon.complaints(), [""; 0]);
 }
@@ -336,7 +336,7 @@ fn the_egress_process_is_unprivileged_and_ends_when_it_is_not_needed() {
     assert_eq!(daemon.terminate(), Some(0));
     assert!(alive(process), "a sandbox runs, so it stays");
     daemon.launch();
-    daemon.ok(&["rm", "-f", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "alpha"]);
     assert_eq!(daemon.terminate(), Some(0));
     eventually("the egress process to end with the last sandbox", || (!alive(process)).then_some(()));
     assert_eq!(daemon.egress_processes(), [0; 0]);

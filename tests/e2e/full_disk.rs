@@ -99,7 +99,7 @@ fn a_full_state_directory_refuses_changes_loses_nothing_and_recovers() {
     assert_eq!(daemon.sh("alpha", "cat /root/file"), "kept", "what runs goes on");
     // Deleting frees space: it works even now.
     for row in rows.as_array().unwrap().iter().filter(|row| row["name"].is_null()) {
-        daemon.ok(&["rm", row["id"].as_str().unwrap()]);
+        daemon.ok(&["rm", "--purge", row["id"].as_str().unwrap()]);
     }
     disk.free();
     let id = eventually("creating to work again", || {

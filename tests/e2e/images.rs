@@ -279,7 +279,7 @@ fn a_committed_sandbox_keeps_its_files_its_variables_and_its_user() {
     ]);
     assert_eq!(seen, "kept\nuser\nx y 1\n/srv");
     // The image outlives the sandbox, and a sandbox made from an image outlives the image.
-    daemon.ok(&["rm", "dev"]);
+    daemon.ok(&["rm", "--purge", "dev"]);
     let other = daemon.ok(&["create", "--image", "my-setup"]);
     daemon.ok(&["image", "rm", "my-setup"]);
     daemon.ok(&["stop", &other]);
@@ -413,7 +413,7 @@ fn images_are_named_and_cleaned_up() {
     let sandbox = daemon.ok(&["create", "--image", &id]);
     let pruned: serde_json::Value = serde_json::from_str(&daemon.ok(&["image", "prune", "--json"])).unwrap();
     assert_eq!(pruned["images"], serde_json::json!([]));
-    daemon.ok(&["rm", &sandbox]);
+    daemon.ok(&["rm", "--purge", &sandbox]);
     let pruned: serde_json::Value = serde_json::from_str(&daemon.ok(&["image", "prune", "--json"])).unwrap();
     assert_eq!((&pruned["images"], &pruned["layers"]), (&serde_json::json!([id]), &serde_json::json!(1)));
     daemon.ok(&["image", "tag", &newer, "second"]);

@@ -150,7 +150,7 @@ fn a_named_space_outlives_sandboxes_and_is_not_restored_with_them() {
     );
     let refused = daemon.refused(&["space", "rm", "ops", "--yes"], 1);
     assert!(refused.contains("is in use by") && refused.contains("hint: "), "{refused}");
-    daemon.ok(&["rm", "-f", "--snapshots", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "--snapshots", "alpha"]);
     daemon.ok(&["run", "--rm", "--memory", "ops", "--", "true"]);
     assert_eq!(daemon.remembered("ops", &[]).len(), 2);
 
@@ -180,9 +180,9 @@ fn a_sandboxes_own_space_is_removed_with_the_last_sandbox_that_can_see_it() {
     daemon.remember("alpha", "a lantern hangs at the gate");
     assert_eq!(daemon.memory_files().len(), 1);
     daemon.ok(&["fork", "alpha", "--name", "beta"]);
-    daemon.ok(&["rm", "-f", "--snapshots", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "--snapshots", "alpha"]);
     assert_eq!(daemon.recalled("beta", "lantern", &[]).len(), 1, "the child still sees it");
-    daemon.ok(&["rm", "-f", "--snapshots", "beta"]);
+    daemon.ok(&["rm", "--purge", "-f", "--snapshots", "beta"]);
     daemon.ok(&["gc", "--apply", "--yes"]);
     eventually("the space to be given back", || daemon.memory_files().is_empty().then_some(()));
 }

@@ -98,7 +98,7 @@ fn versions_of_an_artifact_are_restored_with_the_sandbox_and_stored_once() {
     daemon.create("beta");
     let put = daemon.fed(&["artifact", "put", "beta", "-", "--name", "copy"], b"first");
     assert_eq!(String::from_utf8(put.stdout).unwrap().trim(), first);
-    daemon.ok(&["rm", "-f", "--snapshots", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "--snapshots", "alpha"]);
     assert_eq!(daemon.ok(&["artifact", "get", "beta", "copy"]), "first");
     daemon.ok(&["artifact", "rm", "beta", "copy"]);
     let gone = daemon.refused(&["artifact", "get", "beta", "copy"], 1);

@@ -61,7 +61,7 @@ fn a_microvm_is_a_sandbox_like_any_other() {
     // A single option chooses the other driver.
     daemon.ok(&["create", "--name", "shared", "--isolation", "container"]);
     assert_eq!(daemon.sh("shared", "uname -r"), own.trim());
-    daemon.ok(&["rm", "shared"]);
+    daemon.ok(&["rm", "--purge", "shared"]);
 
     // Commands, files, terminal sizes.
     assert_eq!(daemon.cli(&["exec", "alpha", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
@@ -109,7 +109,7 @@ fn a_microvm_is_a_sandbox_like_any_other() {
     daemon.ok(&["stop", "alpha"]);
     daemon.ok(&["start", "alpha"]);
     assert_eq!(daemon.sh("alpha", "cat /root/kept; pgrep -f '[c]ount.new' || echo none"), "kept\nnone");
-    daemon.ok(&["rm", "alpha"]);
+    daemon.ok(&["rm", "--purge", "alpha"]);
     assert_eq!(daemon.inventory().sandboxes(), [].into());
 }
 
@@ -122,7 +122,7 @@ fn a_pre_created_microvm_is_used_and_a_crashed_machine_is_reported() {
     // one was pre-created.
     for name in ["one", "two"] {
         create(&daemon, name, &[]);
-        daemon.ok(&["rm", name]);
+        daemon.ok(&["rm", "--purge", name]);
     }
     // In addition to the one with default settings.
     eventually("two pre-created", || (ready(&daemon) == 2).then_some(()));

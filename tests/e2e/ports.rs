@@ -352,7 +352,7 @@ fn a_published_port_is_public_also_after_a_restart() {
     assert!(said.contains("nothere"), "{said}");
     assert!(site.daemon.refused(&["port", "publish", "web", "7711"], 1).contains("7711"));
     site.daemon.ok(&["port", "publish", "web", "8000"]);
-    site.daemon.ok(&["rm", "web"]);
+    site.daemon.ok(&["rm", "--purge", "web"]);
     site.http(8000, "/").send().refused(401, "unauthorized");
 }
 

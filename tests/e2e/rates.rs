@@ -76,7 +76,7 @@ fn a_network_reaches_its_rate_and_does_not_exceed_it() {
     let child = daemon.json(&["fork", "web", "--name", "child", "--json"])["children"][0].clone();
     assert_eq!(child["limits"]["network_mib_per_second"], 2, "{child}");
     assert!(fetch(&daemon, "child", 8000).fits_network(2));
-    daemon.ok(&["rm", "child"]);
+    daemon.ok(&["rm", "--purge", "child"]);
     daemon.ok(&["hibernate", "web"]);
     assert!(fetch(&daemon, "web", 8001).fits_network(2));
 

@@ -137,7 +137,7 @@ fn a_dump_that_hangs_while_the_daemon_lives_ends_and_no_other_sandbox_waits_for_
     daemon.sh("child", "true");
     daemon.ok(&["hibernate", "other"]);
     daemon.ok(&["wake", "other"]);
-    daemon.ok(&["rm", "new"]);
+    daemon.ok(&["rm", "--purge", "new"]);
     let ended = hibernate.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success() && said.contains("made no progress"), "{said}");

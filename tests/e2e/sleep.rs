@@ -46,7 +46,7 @@ fn cycles_of_sleep_and_wake_lose_nothing() {
         0,
         "dumps of the awake are gone"
     );
-    daemon.ok(&["rm", "-f", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "alpha"]);
 }
 
 #[test]

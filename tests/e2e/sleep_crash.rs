@@ -95,7 +95,7 @@ fn check_recovered(daemon: &mut Daemon, told: &SurvivorState, point: &str, conte
     daemon.ok(&["fork", "alpha", "--name", "omega"]);
     survivor::goes_on(told, &survivor::ask(daemon, "omega"), context);
     for row in rows(daemon) {
-        daemon.ok(&["rm", "-f", "--snapshots", row["id"].as_str().unwrap()]);
+        daemon.ok(&["rm", "--purge", "-f", "--snapshots", row["id"].as_str().unwrap()]);
     }
     check_inventory(daemon, context);
     assert!(daemon.inventory().sandboxes().is_empty(), "{context}");

@@ -94,7 +94,7 @@ fn snapshots_of_sleeping_and_stopped_sandboxes_contain_their_state() {
     let stopped = snapshot(&daemon, &["alpha", "--name", "stopped"]);
     assert_eq!(stopped["processes"], false);
     // The sandbox is deleted; its snapshot stays, and is started under another name.
-    daemon.ok(&["rm", "-f", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "alpha"]);
     daemon.ok(&["snapshot", "restore", "asleep", "--name", "beta"]);
     survivor::goes_on(&before, &survivor::ask(&daemon, "beta"), "in a sandbox of its own");
     daemon.ok(&["snapshot", "restore", "stopped", "--name", "gamma"]);
@@ -145,7 +145,7 @@ fn children_of_a_running_sandbox_continue_from_one_moment_and_are_distinct() {
     // They are independent: changes in one are not visible in the others, and ending one ends no other.
     daemon.sh(names[0], "echo mine > /root/mine");
     assert!(!daemon.holds("parent", "test -e /root/mine") && !daemon.holds(names[1], "test -e /root/mine"));
-    daemon.ok(&["rm", "-f", "parent"]);
+    daemon.ok(&["rm", "--purge", "-f", "parent"]);
     survivor::ask(&daemon, names[1]);
     let tree = daemon.ok(&["tree"]);
     assert!(names.iter().all(|name| tree.contains(name)), "{tree}");
@@ -158,7 +158,7 @@ fn children_of_a_running_sandbox_continue_from_one_moment_and_are_distinct() {
         "it sleeps on"
     );
     for name in ["child-1", "child-2", "child-3", "grandchild"] {
-        daemon.ok(&["rm", "-f", name]);
+        daemon.ok(&["rm", "--purge", "-f", name]);
     }
     assert_eq!(
         std::fs::read_dir(daemon.pool().join("snapshots")).unwrap().count(),
@@ -294,6 +294,6 @@ fn garbage_is_listed_with_its_size_and_only_automatic_snapshots_are_removed() {
     assert_eq!(left.len(), 1);
     assert_eq!(left[0]["name"], "mine");
     daemon.ok(&["start", "alpha"]);
-    daemon.ok(&["rm", "-f", "--snapshots", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "--snapshots", "alpha"]);
     assert!(list(&daemon, &["--all"]).is_empty());
 }

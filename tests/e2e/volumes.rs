@@ -52,7 +52,7 @@ fn files_on_a_volume_are_shared_between_sandboxes_and_outlive_both() {
     daemon.sh("writer", "rm -f /data/big; head -c 200M /dev/zero > /root/own");
     assert!(!daemon.holds("writer", "cp /root/own /data/big && sync"));
     daemon.sh("writer", "rm -f /data/big /root/own");
-    daemon.ok(&["rm", "-f", "writer", "reader"]);
+    daemon.ok(&["rm", "--purge", "-f", "writer", "reader"]);
     daemon.ok(&["run", "--rm", "--volume", "data:/data", "--", "sh", "-c", "cat /data/file > /data/copy"]);
     assert_eq!(daemon.ok(&["run", "--rm", "--volume", "data:/d:ro", "--", "cat", "/d/copy"]), "one");
     daemon.ok(&["volume", "rm", "data", "--yes"]);

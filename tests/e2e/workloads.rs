@@ -285,6 +285,6 @@ fn a_fork_of_running_databases_answers_and_its_parent_goes_on_where_the_mirror_i
         goes_on(&daemon, sandbox, before, "after a child slept");
     }
     assert_eq!(daemon.sh("child-1", "redis-cli --raw get mark"), "one");
-    daemon.ok(&["rm", "-f", "alpha"]);
+    daemon.ok(&["rm", "--purge", "-f", "alpha"]);
     goes_on(&daemon, "child-2", &told["child-2"], "after its parent was deleted");
 }

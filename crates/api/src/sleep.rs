@@ -7,8 +7,9 @@ use utoipa::ToSchema;
 
 use crate::defaults;
 
-/// When a sandbox is put to sleep while idle. Absent fields stay as they are, or take the daemon's default; 0: never.
-/// The times that are set must be in ascending order.
+/// When a sandbox is put to sleep while idle, and whether a use starts it again. Absent fields stay as they are, or take the
+/// daemon's default; 0: never. The times that are set must be in ascending order. A default that does not fit between the
+/// times of a new sandbox is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SleepRequest {
@@ -21,6 +22,9 @@ pub struct SleepRequest {
     /// Stop: only its files are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_after_seconds: Option<u64>,
+    /// Whether any use of the stopped sandbox starts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_on_use: Option<bool>,
 }
 
 /// When a sandbox is put to sleep while idle. Absent: never.
@@ -29,6 +33,9 @@ pub struct SleepPolicy {
     pub pause_after_seconds: Option<u64>,
     pub hibernate_after_seconds: Option<u64>,
     pub stop_after_seconds: Option<u64>,
+    /// Whether any use of the stopped sandbox starts it.
+    #[serde(default)]
+    pub start_on_use: bool,
 }
 
 /// Snapshots to take automatically; replaces the existing policy.

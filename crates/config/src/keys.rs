@@ -140,20 +140,26 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "sleep.pause_after",
         Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
-        Some("never"),
+        Some("5m"),
         "Pause: its processes are frozen and RAM is kept; waking takes milliseconds.",
     ),
     key(
         "sleep.hibernate_after",
         Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
-        Some("never"),
+        Some("30m"),
         "Hibernate: its processes are dumped to disk and its RAM is freed; waking takes as long as reading the dump.",
     ),
     key(
         "sleep.stop_after",
         Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
         Some("never"),
-        "Stop: its processes are ended and its files are kept; it boots when it is started.",
+        "Stop: its processes are ended and its files are kept; it boots when it is used or started.",
+    ),
+    key(
+        "sleep.start_on_use",
+        Kind::Flag,
+        Some("true"),
+        "Any use of a stopped sandbox starts it: an exec, a file access, a request to a port. Otherwise only `burrow start` does.",
     ),
     key(
         "sleep.cpu_threshold_millis",

@@ -18,6 +18,7 @@ impl SleepConfig {
             pause_after_ms: settings.span_if_any("sleep.pause_after"),
             hibernate_after_ms: settings.span_if_any("sleep.hibernate_after"),
             stop_after_ms: settings.span_if_any("sleep.stop_after"),
+            start_on_use: settings.flag("sleep.start_on_use"),
         };
         if let Err(error) = policy.check() {
             let (key, problem) = match &error {

@@ -205,8 +205,16 @@ fn apparmor_is_used_where_the_host_has_it_unless_it_is_required_or_turned_off() 
 }
 
 #[test]
-fn sandboxes_never_sleep_by_default_and_sleep_times_must_ascend() {
-    assert!(parsed("").sleep.policy.is_never());
+fn idle_sandboxes_sleep_by_default_and_sleep_times_must_ascend() {
+    let default = parsed("").sleep.policy;
+    assert_eq!((default.pause_after_ms, default.hibernate_after_ms), (Some(300_000), Some(1_800_000)));
+    assert!(default.stop_after_ms.is_none() && default.start_on_use);
+    let off = parsed("[sleep]\npause_after = \"never\"\nhibernate_after = \"never\"\nstart_on_use = false\n");
+    assert!(off.sleep.policy.is_never() && !off.sleep.policy.start_on_use);
+    refused(
+        "[sleep]\npause_after = \"1h\"\n",
+        "`sleep.hibernate_after`, which `burrow.toml` does not set, must be longer than `sleep.pause_after`",
+    );
     assert_eq!(parsed("").sleep.cpu_threshold_millis, 20);
     let config = parsed("[sleep]\npause_after = \"5m\"\nhibernate_after = \"1h\"\nstop_after = \"never\"\n");
     assert_eq!(config.defaults.sleep.pause_after_ms, Some(300_000));

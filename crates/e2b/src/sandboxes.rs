@@ -10,7 +10,7 @@ use burrow_api::CreateSandbox;
 use burrow_catalog::{Idempotency, SandboxRow};
 use burrow_engine::{CreateOptions, FromSnapshot, LeaseChange};
 use burrow_model::network::SealedTransforms;
-use burrow_model::{AtTimeout, Image, Lease, Lifetime, NetworkPolicy, Snapshot, VolumeMount};
+use burrow_model::{AtTimeout, Image, Lease, Lifetime, NetworkPolicy, SleepPolicy, Snapshot, VolumeMount};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
@@ -233,6 +233,8 @@ async fn from_image(
         lifetime: Lifetime::Persistent { expires_ms: Some(asked.expires_ms) },
         network,
         lease: Some(asked.lease),
+        // The client decides how long it runs: its processes are not frozen before the timeout.
+        sleep: SleepPolicy::never(),
         memory,
         volumes: asked.volumes,
         idempotency,

@@ -11,7 +11,7 @@ use burrow_images::ImageError;
 use burrow_memory::MemoryError;
 use burrow_model::network::TransformError;
 use burrow_model::{
-    DumpId, LimitsError, MountError, Name, PolicyError as OwnPolicyError, RaceId, Refusal, SandboxId,
+    Bytes, DumpId, LimitsError, MountError, Name, PolicyError as OwnPolicyError, RaceId, Refusal, SandboxId,
     SecretError, SnapshotId,
 };
 use burrow_network::NetworkError;
@@ -48,7 +48,7 @@ pub enum EngineError {
     LimitAboveMax { field: &'static str, given: u32, max: u32 },
     #[error("the driver `{driver}` cannot limit the disk rate of a sandbox: {reason}")]
     NoDiskRate { driver: &'static str, reason: String },
-    #[error("the pool has {free_bytes} bytes left, less than its reserve of {reserve_bytes}")]
+    #[error("the pool has {} left, less than its reserve of {}", Bytes(*.free_bytes), Bytes(*.reserve_bytes))]
     PoolReserve { free_bytes: u64, reserve_bytes: u64 },
     #[error("sandbox `{id}` already has {queued} requests waiting")]
     Busy { id: SandboxId, queued: usize },
@@ -115,7 +115,7 @@ pub enum EngineError {
     #[error("the processes of sandbox `{id}` cannot be dumped on this host: {reason}")]
     NoHibernate { id: SandboxId, reason: String },
     #[error(
-        "not enough space in the pool for {needed_bytes} bytes: {free_bytes} bytes are free, {reserve_bytes} of them reserved"
+        "not enough space in the pool for {}: {} are free, {} of them reserved", Bytes(*.needed_bytes), Bytes(*.free_bytes), Bytes(*.reserve_bytes)
     )]
     NoRoom { needed_bytes: u64, free_bytes: u64, reserve_bytes: u64 },
     /// It still runs as before.

@@ -13,7 +13,7 @@ use burrow_model::{
 use burrow_runtime::Incidents;
 
 use crate::actor;
-use crate::actor::command::{Command, Creation, Source};
+use crate::actor::command::{Command, Creation, Source, UseMode};
 use crate::checks::{check_limits, check_policies};
 use crate::egress::rates;
 use crate::new_row::new_row;
@@ -227,14 +227,34 @@ impl Engine {
         self.ask(tenant, id, |reply| Command::Update { update: Box::new(update), reply }).await
     }
 
-    /// The guest of a running sandbox; wakes a sleeping one.
+    /// The guest of a sandbox, which is woken, or started if its policy permits this.
     pub async fn guest(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
-        self.ask(tenant, id, |reply| Command::Use { wake: true, reply }).await
+        self.ask(tenant, id, |reply| Command::Use { mode: UseMode::Start, reply }).await
+    }
+
+    /// The guest of a sandbox for a use of processes that exist: a sleeping one is woken, a stopped one is not started.
+    pub async fn guest_with_processes(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<Guest, EngineError> {
+        self.ask(tenant, id, |reply| Command::Use { mode: UseMode::Wake, reply }).await
     }
 
     /// The guest of a running sandbox. A sleeping one is not woken, also if it fell asleep just now: that is an error.
     pub async fn guest_if_awake(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
-        self.ask(tenant, id, |reply| Command::Use { wake: false, reply }).await
+        self.ask(tenant, id, |reply| Command::Use { mode: UseMode::Observe, reply }).await
+    }
+
+    /// The guest of a sandbox that runs; `None` for any other, also if it stopped or fell asleep after its row was read.
+    pub(crate) async fn guest_if_running(&self, row: &SandboxRow) -> Result<Option<Guest>, EngineError> {
+        if row.state != State::Running {
+            return Ok(None);
+        }
+        match self.guest_if_awake(&row.tenant, &row.id).await {
+            Err(EngineError::Asleep { .. } | EngineError::Refused { .. }) => Ok(None),
+            guest => guest.map(Some),
+        }
     }
 
     /// Resource usage. Never wakes a sandbox, even if it falls asleep during this call.
@@ -352,7 +372,7 @@ impl Engine {
             return Err(EngineError::Maximum(Maximum::Sandboxes { max }));
         }
         let reserve_bytes = self.shared.policy.pool_reserve_bytes;
-        let free_bytes = self.shared.seams.disks.space().await?.free_bytes;
+        let free_bytes = self.shared.seams.disks.space_for(reserve_bytes).await?.free_bytes;
         if free_bytes < reserve_bytes {
             return Err(EngineError::PoolReserve { free_bytes, reserve_bytes });
         }

@@ -229,7 +229,7 @@ async fn send(
     let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
     let generation = match app.engine.running(tenant, sandbox) {
         Some(generation) => generation,
-        None => app.engine.reach(tenant, sandbox).await.map_err(SendError::Wake)?.sandbox().generation,
+        None => app.engine.guest(tenant, sandbox).await.map_err(SendError::Wake)?.sandbox().generation,
     };
     let place =
         PortKey { tenant: tenant.clone(), sandbox: sandbox.clone(), port: target.port, generation, tls };
@@ -260,7 +260,7 @@ async fn send(
     }
     if app.engine.running(tenant, sandbox) != Some(generation) {
         // It was paused between our check and our request, and would never respond.
-        let _ = app.engine.reach(tenant, sandbox).await;
+        let _ = app.engine.guest_with_processes(tenant, sandbox).await;
     }
     let patience = app.config.gateway.answer;
     loop {

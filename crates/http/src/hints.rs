@@ -40,7 +40,7 @@ pub fn of_engine(error: &EngineError) -> Option<&'static str> {
             Some("choose another name, or use that sandbox (`create` does with `--if-not-exists`)")
         }
         EngineError::Refused { refusal: Refusal::Stopped | Refusal::Failed, .. } => {
-            Some("`burrow start` brings it up")
+            Some("`burrow start SANDBOX` starts it")
         }
         EngineError::LimitAboveMax { .. } => Some("`limits.max` in the configuration sets the maximum"),
         EngineError::Limits(error) if error.field.ends_with("_per_second") => {
@@ -50,7 +50,9 @@ pub fn of_engine(error: &EngineError) -> Option<&'static str> {
         EngineError::Maximum(Maximum::Sandboxes { .. }) => {
             Some("delete sandboxes, or raise `limits.sandboxes` in the configuration")
         }
-        EngineError::PoolReserve { .. } => Some("delete sandboxes or images, or enlarge the pool"),
+        EngineError::PoolReserve { .. } => {
+            Some("`burrow gc --need SIZE` names what would free enough; `pool.size` limits the pool")
+        }
         EngineError::Busy { .. } | EngineError::ImagesBusy { .. } => Some("try again in a moment"),
         EngineError::Image(error) => error.hint(),
         EngineError::ImageUnfit { .. } => {
@@ -92,9 +94,9 @@ pub fn of_engine(error: &EngineError) -> Option<&'static str> {
         EngineError::NoHibernate { .. } => {
             Some("`burrow stop` keeps its files; `burrow doctor` reports what is missing")
         }
-        EngineError::NoRoom { .. } => {
-            Some("`burrow gc` lists what can be removed; `--files-only` needs no space for processes")
-        }
+        EngineError::NoRoom { .. } => Some(
+            "`burrow gc --need SIZE` names what would free enough; `--files-only` needs no space for processes",
+        ),
         EngineError::TrialBusy { .. } | EngineError::TrialCut { .. } => {
             Some("try again in a moment; `burrow hibernate --untried` does without a trial restore")
         }

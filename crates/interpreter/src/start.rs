@@ -55,7 +55,7 @@ impl Interpreter {
     pub(super) async fn start(&self) -> Result<(), ApiError> {
         let start_lock = self.app.part::<Bridges>().start_lock(&self.sandbox);
         let _turn = start_lock.lock().await;
-        let guest = self.app.engine.reach(&self.tenant, &self.sandbox).await?;
+        let guest = self.app.engine.guest(&self.tenant, &self.sandbox).await?;
         if !self.is_listening().await? {
             put(&guest).await?;
             let exec = self.begin(guest.sandbox()).await?;

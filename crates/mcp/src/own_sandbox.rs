@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use burrow_api::{CreateSandbox, Sandbox, SandboxState};
+use burrow_api::{CreateSandbox, Sandbox};
 use burrow_client::Client;
 use tokio::sync::Mutex;
 
@@ -30,14 +30,14 @@ impl OwnSandbox {
         Self { client, wanted, found: Mutex::default() }
     }
 
-    /// The sandbox's id. The first call finds it by its name and starts it, or creates it.
+    /// The sandbox's id. The first call finds it by its name, or creates it.
     pub(crate) async fn sandbox(&self) -> Result<String, String> {
         let mut found = self.found.lock().await;
         if let Some(id) = &*found {
             return Ok(id.clone());
         }
         let id = match self.existing().await? {
-            Some(existing) => self.started(existing).await?,
+            Some(existing) => existing.id,
             None => self.create().await?,
         };
         *found = Some(id.clone());
@@ -71,26 +71,6 @@ impl OwnSandbox {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(failed("find the sandbox")(error)),
         }
-    }
-
-    /// A use wakes a sleeping sandbox, but a stopped one has to be started.
-    async fn started(&self, found: Sandbox) -> Result<String, String> {
-        match found.state {
-            SandboxState::Stopped | SandboxState::Failed => {
-                self.client.start_sandbox(&found.id).await.map_err(failed("start the sandbox"))?;
-            }
-            SandboxState::Creating
-            | SandboxState::Starting
-            | SandboxState::Running
-            | SandboxState::Paused
-            | SandboxState::Hibernating
-            | SandboxState::Hibernated
-            | SandboxState::Waking
-            | SandboxState::Restoring
-            | SandboxState::Stopping
-            | SandboxState::Deleting => {}
-        }
-        Ok(found.id)
     }
 
     async fn create(&self) -> Result<String, String> {

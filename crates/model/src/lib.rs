@@ -31,7 +31,7 @@ pub use image_name::{ImageName, ImageNameError, ImageRef};
 pub use key::{Scope, ScopeSet};
 pub use lease::{AUTO_RESUME_MS_MIN, AtTimeout, Lease};
 pub use lifecycle::{Admission, Refusal, Request, State, StopReason, admit};
-pub use limits::{Limits, LimitsError, MIB, parse_bytes};
+pub use limits::{Bytes, Limits, LimitsError, MIB, parse_bytes};
 pub use memory::{
     ATTACHED_MAX, AttachedSpace, MemoryPoint, MemoryRef, MemorySpec, NamedPoint, RememberMode,
     SnapshotMemory, SpaceAccess,

@@ -120,6 +120,8 @@ pub enum Admission {
     AfterResume,
     /// Restore its processes from their dump first.
     AfterWake,
+    /// Boot it first, unless its policy refuses this.
+    AfterStart,
     /// Nothing to do, because it is in that state already. Makes retries safe.
     Already,
 }
@@ -141,7 +143,7 @@ pub enum Refusal {
 }
 
 pub fn admit(state: State, request: Request) -> Result<Admission, Refusal> {
-    use Admission::{AfterResume, AfterWake, Already, Now};
+    use Admission::{AfterResume, AfterStart, AfterWake, Already, Now};
     use Request::{
         Delete, Fork, Hibernate, Pause, Restore, Resume, Snapshot, Start, Stop, Update, Use, Wake,
     };
@@ -168,8 +170,9 @@ pub fn admit(state: State, request: Request) -> Result<Admission, Refusal> {
         (State::Stopped | State::Failed, Start | Wake | Delete | Update) => Ok(Now),
         (State::Stopped | State::Failed, Snapshot | Restore | Fork) => Ok(Now),
         (State::Stopped | State::Failed, Stop) => Ok(Already),
-        (State::Stopped, Use | Pause | Resume | Hibernate) => Err(Refusal::Stopped),
-        (State::Failed, Use | Pause | Resume | Hibernate) => Err(Refusal::Failed),
+        (State::Stopped | State::Failed, Use) => Ok(AfterStart),
+        (State::Stopped, Pause | Resume | Hibernate) => Err(Refusal::Stopped),
+        (State::Failed, Pause | Resume | Hibernate) => Err(Refusal::Failed),
 
         // Transient states are visible here only if an operation could be neither completed nor undone.
         (
@@ -206,8 +209,8 @@ pub fn admit(state: State, request: Request) -> Result<Admission, Refusal> {
 mod tests {
     use super::*;
 
-    /// One row per state, one column per request: `now`, `+res` after a resume, `+wake` after a wake, `same` for
-    /// nothing to do; upper case is a refusal.
+    /// One row per state, one column per request: `now`, `+res` after a resume, `+wake` after a wake, `+start` after a start,
+    /// `same` for nothing to do; upper case is a refusal.
     const TABLE: &str = "
                      Use    Start  Stop   Pause  Resume Delete Update Hiber  Wake   Snap   Resto  Fork
         Creating     CREA   CREA   CREA   CREA   CREA   now    CREA   CREA   CREA   CREA   CREA   CREA
@@ -215,9 +218,9 @@ mod tests {
         Running      now    same   now    now    same   now    now    now    same   now    now    now
         Paused       +res   now    now    same   now    now    now    now    now    now    now    now
         Stopping     STOP   STOP   now    STOP   STOP   now    STOP   STOP   STOP   STOP   STOP   STOP
-        Stopped      STOP   now    same   STOP   STOP   now    now    STOP   now    now    now    now
+        Stopped      +start now    same   STOP   STOP   now    now    STOP   now    now    now    now
         Deleting     DELE   DELE   DELE   DELE   DELE   now    DELE   DELE   DELE   DELE   DELE   DELE
-        Failed       FAIL   now    same   FAIL   FAIL   now    now    FAIL   now    now    now    now
+        Failed       +start now    same   FAIL   FAIL   now    now    FAIL   now    now    now    now
         Hibernating  MOVE   MOVE   MOVE   MOVE   MOVE   now    MOVE   MOVE   MOVE   MOVE   MOVE   MOVE
         Hibernated   +wake  now    now    same   now    now    now    same   now    now    now    now
         Waking       MOVE   MOVE   MOVE   MOVE   MOVE   now    MOVE   MOVE   MOVE   MOVE   MOVE   MOVE
@@ -229,6 +232,7 @@ mod tests {
             "now" => Ok(Admission::Now),
             "+res" => Ok(Admission::AfterResume),
             "+wake" => Ok(Admission::AfterWake),
+            "+start" => Ok(Admission::AfterStart),
             "same" => Ok(Admission::Already),
             "CREA" => Err(Refusal::Creating),
             "STOP" => Err(Refusal::Stopped),
@@ -259,9 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn whatever_sleeps_wakes_for_whoever_uses_it() {
+    fn a_use_makes_a_sandbox_run_from_any_settled_state() {
         assert_eq!(admit(State::Paused, Request::Use), Ok(Admission::AfterResume));
         assert_eq!(admit(State::Hibernated, Request::Use), Ok(Admission::AfterWake));
+        assert_eq!(admit(State::Stopped, Request::Use), Ok(Admission::AfterStart));
+        assert_eq!(admit(State::Failed, Request::Use), Ok(Admission::AfterStart));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub const PERIOD_MS_MIN: u64 = 10_000;
 /// Longest period, as [`SLEEP_MS_MAX`].
 pub const PERIOD_MS_MAX: u64 = SLEEP_MS_MAX;
 
-/// What happens to an idle sandbox, by the time since its last activity. `None` is never.
+/// What happens to an idle sandbox, by the time since its last activity, and to a stopped one that is used. `None` is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SleepPolicy {
     /// Its processes are paused, RAM is kept.
@@ -26,6 +26,9 @@ pub struct SleepPolicy {
     pub hibernate_after_ms: Option<u64>,
     /// Its processes are ended, files are kept.
     pub stop_after_ms: Option<u64>,
+    /// A use of the stopped sandbox starts it; otherwise the use is refused.
+    #[serde(default = "yes")]
+    pub start_on_use: bool,
 }
 
 /// Automatic snapshots of an active sandbox.
@@ -58,7 +61,7 @@ pub enum PolicyError {
 impl SleepPolicy {
     /// Never sleeps automatically.
     pub fn never() -> Self {
-        Self { pause_after_ms: None, hibernate_after_ms: None, stop_after_ms: None }
+        Self { pause_after_ms: None, hibernate_after_ms: None, stop_after_ms: None, start_on_use: true }
     }
 
     pub fn is_never(&self) -> bool {
@@ -106,6 +109,11 @@ impl RotatePolicy {
     }
 }
 
+/// The value of `start_on_use` in rows from before it existed.
+fn yes() -> bool {
+    true
+}
+
 fn check_time(field: &'static str, given_ms: u64, min_ms: u64, max_ms: u64) -> Result<(), PolicyError> {
     if (min_ms..=max_ms).contains(&given_ms) {
         return Ok(());
@@ -118,7 +126,12 @@ mod tests {
     use super::*;
 
     fn sleep(pause: Option<u64>, hibernate: Option<u64>, stop: Option<u64>) -> SleepPolicy {
-        SleepPolicy { pause_after_ms: pause, hibernate_after_ms: hibernate, stop_after_ms: stop }
+        SleepPolicy {
+            pause_after_ms: pause,
+            hibernate_after_ms: hibernate,
+            stop_after_ms: stop,
+            ..SleepPolicy::never()
+        }
     }
 
     #[test]

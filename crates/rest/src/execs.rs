@@ -339,7 +339,7 @@ pub(crate) async fn signal(
     let signal = convert::parse_signal(&body.value.signal)
         .ok_or_else(|| ApiError::invalid("`signal` must be a signal, such as `TERM`, `SIGTERM` or `15`"))?;
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
+    let guest = app.engine.guest_with_processes(caller.tenant(), &sandbox).await?;
     let group = body.value.group;
     guest.call::<()>(&Request::ExecSignal { exec: exec.to_string(), signal, group }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -362,7 +362,7 @@ pub(crate) async fn resize(
         return Err(ApiError::invalid("a terminal must have at least one column and one row"));
     }
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
+    let guest = app.engine.guest_with_processes(caller.tenant(), &sandbox).await?;
     let size = burrow_guest::protocol::TerminalSize { columns, rows };
     guest.call::<()>(&Request::ExecResize { exec: exec.to_string(), size }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -392,7 +392,7 @@ pub(crate) async fn stdin(
     body: Body,
 ) -> Result<StatusCode, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
+    let guest = app.engine.guest_with_processes(caller.tenant(), &sandbox).await?;
     let request = Request::ExecStdin { exec: exec.to_string(), close: params.close };
     upload::<()>(&guest, &request, body).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,6 +1,6 @@
 //! Finds or creates the sandbox that a login name stands for.
 
-use burrow_api::{CreateSandbox, SandboxState};
+use burrow_api::CreateSandbox;
 use burrow_client::{Client, ClientError};
 
 /// The login name that creates a sandbox; `new+IMAGE` creates one from an image.
@@ -48,10 +48,6 @@ pub(crate) async fn resolve(client: &Client, login: &str) -> Result<LoginSandbox
         Err(error) if error.is_not_found() => return Err(NoSandbox::Unknown),
         Err(error) => return Err(NoSandbox::Failed(error)),
     };
-    // A use of a sleeping sandbox wakes it, but a stopped one has to be started explicitly.
-    if found.state == SandboxState::Stopped {
-        client.wake_sandbox(&found.id).await.map_err(NoSandbox::Failed)?;
-    }
     Ok(LoginSandbox { id: found.id, name: found.name, is_new: false })
 }
 

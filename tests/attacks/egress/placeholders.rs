@@ -152,7 +152,7 @@ fn forked(sandbox: &Sandbox<'_>, own: &str) -> Result<(), RowFailure> {
         sandbox.heard(said.as_bytes());
         ensure(said.contains(" 403") && said.contains("placeholder"), || format!("the fork got {said}"))
     })();
-    daemon.ok(&["rm", "-f", "fork-of-s7"]);
+    daemon.ok(&["rm", "--purge", "-f", "fork-of-s7"]);
     outcome
 }
 

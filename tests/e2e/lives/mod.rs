@@ -218,7 +218,7 @@ impl Scenario {
             // Tried, but seldom.
             return None;
         }
-        let arguments = if word == "rm" { vec![word, "-f", id] } else { vec![word, id] };
+        let arguments = if word == "rm" { vec![word, "-f", "--purge", id] } else { vec![word, id] };
         let output = self.daemon.cli(&arguments);
         let may = state != "stopped" || !["pause", "hibernate"].contains(&word);
         assert_eq!(output.status.success(), may, "{word} of a {state} sandbox: {output:?}");
@@ -352,7 +352,7 @@ impl Scenario {
             assert_eq!(self.probe(snapshot), *words, "what {snapshot} holds, {context}");
         }
         for id in self.sandboxes.keys() {
-            self.daemon.ok(&["rm", "-f", id]);
+            self.daemon.ok(&["rm", "--purge", "-f", id]);
         }
         for id in self.snapshots.keys() {
             self.daemon.ok(&["snapshot", "rm", id]);

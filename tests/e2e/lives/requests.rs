@@ -108,7 +108,7 @@ impl Request {
             Operation::Hibernate => vec!["hibernate", id],
             Operation::Wake => vec!["wake", id],
             Operation::Stop => vec!["stop", id],
-            Operation::Remove => vec!["rm", "-f", id],
+            Operation::Remove => vec!["rm", "--purge", "-f", id],
             Operation::Snapshot => vec!["snapshot", "create", id],
             Operation::Fork => vec!["fork", id],
             Operation::Restore { snapshot } => {
@@ -520,7 +520,7 @@ impl Scenario {
     pub(super) fn probe(&self, snapshot: &str) -> Words {
         let made = self.daemon.ok(&["snapshot", "restore", snapshot]);
         let words = self.look(&made);
-        self.daemon.ok(&["rm", "-f", &made]);
+        self.daemon.ok(&["rm", "--purge", "-f", &made]);
         words
     }
 

@@ -152,7 +152,7 @@ impl<'a> Specimen<'a> {
         self.is_whole().map_err(lost("a snapshot"))?;
         self.step(&["fork", sandbox, "--name", &child])?;
         self.works_in(&child).map_err(lost("a fork, in the child"))?;
-        self.daemon.ok(&["rm", &child]);
+        self.daemon.ok(&["rm", "--purge", &child]);
         self.is_whole().map_err(lost("a fork"))?;
         self.step(&["snapshot", "restore", &snapshot, "--in-place", sandbox])?;
         self.is_whole().map_err(lost("a restore"))
@@ -164,7 +164,7 @@ fn outcome_of(daemon: &Daemon, program: &str) -> Outcome {
         Err(failure) => Outcome::Lost(failure),
         Ok(specimen) => specimen.run().err().unwrap_or(Outcome::Kept),
     };
-    daemon.ok(&["rm", &program.replace('_', "-")]);
+    daemon.ok(&["rm", "--purge", &program.replace('_', "-")]);
     let _ = daemon.cli(&["snapshot", "rm", &format!("{}-snapshot", program.replace('_', "-"))]);
     outcome
 }

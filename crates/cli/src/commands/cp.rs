@@ -1,5 +1,6 @@
 //! `burrow cp`: files between this host and sandboxes.
 
+use super::flags::StartFlags;
 use crate::commands::prelude::*;
 use crate::transfer::endpoint::Endpoint;
 use crate::transfer::{download, upload};
@@ -22,6 +23,8 @@ pub(crate) struct CpArgs {
     /// Owner of the files written in a sandbox: name, uid, name:group or uid:gid
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
+    #[command(flatten)]
+    start: StartFlags,
     /// PATH, SANDBOX:/PATH or -
     source: Endpoint,
     /// PATH, SANDBOX:/PATH or -
@@ -30,6 +33,11 @@ pub(crate) struct CpArgs {
 
 pub(crate) async fn run(ctx: &Context, args: CpArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
+    for side in [&args.source, &args.destination] {
+        if let Endpoint::Remote(remote) = side {
+            args.start.check(&client, &remote.sandbox).await?;
+        }
+    }
     let user = args.user.as_deref();
     match (&args.source, &args.destination) {
         (Endpoint::Local(from), Endpoint::Remote(to)) => upload::upload(&client, from, to, user).await,

@@ -2,7 +2,7 @@
 
 use burrow_api::{CreateExec, Exec};
 
-use super::flags::ProcessFlags;
+use super::flags::{ProcessFlags, StartFlags};
 use super::rollback::RollbackFlags;
 use crate::commands::prelude::*;
 use crate::interact::{Interaction, interact, outcome};
@@ -25,6 +25,8 @@ pub(crate) struct ExecArgs {
     process: ProcessFlags,
     #[command(flatten)]
     undo: RollbackFlags,
+    #[command(flatten)]
+    start: StartFlags,
     /// Environment variable; a bare KEY takes the value from your environment; may be repeated
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
@@ -54,6 +56,7 @@ pub(crate) struct StartedExec<'a> {
 
 pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
+    args.start.check(&client, &args.sandbox).await?;
     let request = CreateExec {
         argv: args.argv,
         command: args.command,
@@ -72,11 +75,23 @@ pub(crate) async fn start(
     undo: RollbackFlags,
 ) -> Result<(), Stop> {
     let what = || {
-        let line = request.command.clone().unwrap_or_else(|| request.argv.join(" "));
-        format!("could not run `{line}` in sandbox `{sandbox}`")
+        let line = match &request.command {
+            Some(line) => format!("`{line}`"),
+            None => quoted(&request.argv),
+        };
+        format!("could not run {line} in sandbox `{sandbox}`")
     };
     let exec = client.create_exec(sandbox, &request).await.or_fail(what)?;
     run_started(client, StartedExec { exec, process, undo }).await
+}
+
+/// The command for people, quoted. A login shell is started by a script that would tell them nothing.
+pub(crate) fn quoted(argv: &[String]) -> String {
+    if is_login_shell(argv) { "a login shell".to_owned() } else { format!("`{}`", argv.join(" ")) }
+}
+
+pub(crate) fn is_login_shell(argv: &[String]) -> bool {
+    argv == burrow_api::login_shell()
 }
 
 /// Forwards input and output of the exec, and exits with its code.

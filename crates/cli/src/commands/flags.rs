@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use burrow_api::{
-    CreateExec, CreateSandbox, LimitsRequest, NetworkMode, NetworkRequest, StdinMode, UpdateNetwork,
+    CreateExec, CreateSandbox, LimitsRequest, NetworkMode, NetworkRequest, SandboxState, StdinMode,
+    UpdateNetwork,
 };
 
 use super::life::LifeFlags;
@@ -199,6 +200,44 @@ pub(crate) struct PlaceFlags {
     /// User to run as
     #[arg(short = 'u', long, value_name = "USER")]
     pub(crate) user: Option<String>,
+}
+
+/// Whether a use may start a stopped sandbox.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct StartFlags {
+    /// Fail if the sandbox is stopped, instead of starting it
+    #[arg(long)]
+    no_start: bool,
+}
+
+impl StartFlags {
+    /// Fails if the flag is given and the sandbox is stopped.
+    pub(crate) async fn check(self, client: &Client, sandbox: &str) -> Result<(), Stop> {
+        if !self.no_start {
+            return Ok(());
+        }
+        let found =
+            client.sandbox(sandbox).await.or_fail(|| format!("could not find sandbox `{sandbox}`"))?;
+        match found.state {
+            SandboxState::Stopped | SandboxState::Failed => {
+                let state = found.state.as_str();
+                fail(
+                    format!("sandbox `{sandbox}` is {state}, and `--no-start` does not start it"),
+                    format!("`burrow start {sandbox}` starts it"),
+                )
+            }
+            SandboxState::Creating
+            | SandboxState::Starting
+            | SandboxState::Running
+            | SandboxState::Paused
+            | SandboxState::Stopping
+            | SandboxState::Deleting
+            | SandboxState::Hibernating
+            | SandboxState::Hibernated
+            | SandboxState::Waking
+            | SandboxState::Restoring => Ok(()),
+        }
+    }
 }
 
 /// How a process is run, and how to interact with it.

@@ -9,7 +9,7 @@ use crate::commands::prelude::*;
 /// Automatic behaviour of a sandbox. In seconds; 0 means never, as in the API.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LifeFlags {
-    /// Pause the sandbox when it was idle for this long, e.g. 5m; or never
+    /// Pause the sandbox when it was idle for this long, e.g. 5m; or never. `sleep.pause_after` of the daemon is the default
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     sleep_after: Option<u64>,
     /// Hibernate the sandbox when it was idle for this long, e.g. 1h; or never
@@ -18,6 +18,9 @@ pub(crate) struct LifeFlags {
     /// Stop the sandbox when it was idle for this long, e.g. 7d; or never
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     stop_after: Option<u64>,
+    /// Whether any use of the stopped sandbox starts it: true or false
+    #[arg(long, value_name = "BOOL")]
+    start_on_use: Option<bool>,
     /// Take a snapshot this often while the sandbox is active, e.g. 15m; or never
     #[arg(long, value_name = "DURATION", value_parser = parse::seconds_or_never)]
     snapshot_every: Option<u64>,
@@ -67,6 +70,7 @@ impl LifeFlags {
             pause_after_seconds: self.sleep_after.or(base.pause_after_seconds),
             hibernate_after_seconds: self.hibernate_after.or(base.hibernate_after_seconds),
             stop_after_seconds: self.stop_after.or(base.stop_after_seconds),
+            start_on_use: self.start_on_use.or(base.start_on_use),
         };
         Some(sleep).filter(|sleep| *sleep != SleepRequest::default())
     }

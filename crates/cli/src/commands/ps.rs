@@ -2,6 +2,7 @@
 
 use burrow_api::{Exec, ExecState};
 
+use super::exec::is_login_shell;
 use crate::commands::prelude::*;
 use crate::interact::outcome;
 
@@ -40,6 +41,10 @@ fn row(exec: &Exec) -> Vec<String> {
         state,
         quantity::age_now(exec.started_ms),
         exec.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-        exec.argv.join(" ").chars().take(60).collect(),
+        if is_login_shell(&exec.argv) {
+            "(login shell)".to_owned()
+        } else {
+            exec.argv.join(" ").chars().take(60).collect()
+        },
     ]
 }

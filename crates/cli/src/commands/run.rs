@@ -91,7 +91,7 @@ async fn start(client: &Client, sandbox: &Sandbox, args: &mut RunArgs) -> Result
     }
     let request = CreateExec { argv, then_stop: args.rm, ..args.process.request(Vec::new()) };
     let request = args.undo.over(request);
-    let what = || format!("could not run `{}`", request.argv.join(" "));
+    let what = || format!("could not run {}", exec::quoted(&request.argv));
     client.create_exec(&sandbox.id, &request).await.or_fail(what)
 }
 

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use burrow_api::CreateExec;
 
 use super::exec;
-use super::flags::{PlaceFlags, ProcessFlags};
+use super::flags::{PlaceFlags, ProcessFlags, StartFlags};
 use super::rollback::RollbackFlags;
 use crate::commands::prelude::*;
 
@@ -22,6 +22,8 @@ pub(crate) struct ShellArgs {
     process: ProcessFlags,
     #[command(flatten)]
     place: PlaceFlags,
+    #[command(flatten)]
+    start: StartFlags,
     sandbox: String,
 }
 
@@ -39,5 +41,7 @@ pub(crate) async fn run(ctx: &Context, mut args: ShellArgs) -> Result<(), Stop> 
         user: args.place.user,
         ..args.process.request(args.place.env)
     };
-    exec::start(&ctx.client()?, &args.sandbox, request, &args.process, RollbackFlags::default()).await
+    let client = ctx.client()?;
+    args.start.check(&client, &args.sandbox).await?;
+    exec::start(&client, &args.sandbox, request, &args.process, RollbackFlags::default()).await
 }

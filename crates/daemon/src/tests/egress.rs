@@ -80,6 +80,8 @@ async fn an_explanation_names_the_rule_or_what_would_allow_it() {
         .send_json("POST", "/v1/sandboxes/web/egress/test", json!({ "target": "a.example" }).to_string())
         .await;
     assert_eq!(trial.json()["reached"], true);
+    let off = json!({ "sleep": { "start_on_use": false } }).to_string();
+    world.send_json("PATCH", "/v1/sandboxes/web", off).await.expect(200);
     world.send_json("POST", "/v1/sandboxes/web/stop", json!(null).to_string()).await;
     let stopped = world
         .send_json("POST", "/v1/sandboxes/web/egress/test", json!({ "target": "a.example" }).to_string())

@@ -31,11 +31,17 @@ async fn a_sandbox_passes_through_all_its_states() {
 }
 
 #[tokio::test]
-async fn a_stopped_sandbox_rejects_requests_that_need_a_guest() {
+async fn a_request_that_needs_a_guest_starts_a_stopped_sandbox_unless_its_policy_refuses() {
     let world = World::new().await;
     world.sandbox("web").await;
-    world.send("POST", "/v1/sandboxes/web/stop?grace_ms=0").await.expect(200);
     let echo = "{\"argv\": [\"echo\"]}";
+    world.send("POST", "/v1/sandboxes/web/stop?grace_ms=0").await.expect(200);
+    world.send_json("POST", "/v1/sandboxes/web/execs", echo).await.expect(201);
+    assert_eq!(world.state_of("web").await, "running");
+    let off = "{\"sleep\": {\"start_on_use\": false}}";
+    let shown = world.send_json("PATCH", "/v1/sandboxes/web", off).await.expect(200).json();
+    assert_eq!(shown["sleep"]["start_on_use"], false);
+    world.send("POST", "/v1/sandboxes/web/stop?grace_ms=0").await.expect(200);
     let answer = world.send_json("POST", "/v1/sandboxes/web/execs", echo).await;
     answer.refused(409, "not_running");
     assert!(answer.json()["error"]["hint"].as_str().unwrap().contains("burrow start"));

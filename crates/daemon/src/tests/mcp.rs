@@ -74,13 +74,13 @@ async fn a_named_sandbox_is_created_on_first_use_and_found_again() {
 }
 
 #[tokio::test]
-async fn stopped_sandboxes_are_started_and_deleted_ones_created_again() {
+async fn a_status_starts_nothing_and_deleted_sandboxes_are_created_again() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.send("POST", "/v1/sandboxes/web/stop").await.expect(200);
     let (said, failed) = call(&world, &world.key, "?sandbox=web", "status", json!({})).await;
     assert!(!failed && said.contains(&id), "{said}");
-    assert_eq!(world.state_of(&id).await, "running");
+    assert_eq!(world.state_of(&id).await, "stopped");
     world.send("DELETE", "/v1/sandboxes/web").await;
     let (said, failed) = call(&world, &world.key, "?sandbox=web", "status", json!({})).await;
     assert!(!failed && !said.contains(&id), "{said}");

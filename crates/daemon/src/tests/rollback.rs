@@ -71,6 +71,8 @@ async fn an_exec_that_does_not_start_leaves_no_snapshot() {
     let nope = "{\"argv\": [\"nope\"], \"wait\": true, \"snapshot\": true}";
     world.send_json("POST", "/v1/sandboxes/web/execs", nope).await.refused(422, "cannot_execute");
     assert_eq!(snapshots(&world).await, Vec::<Value>::new());
+    let off = "{\"sleep\": {\"start_on_use\": false}}";
+    world.send_json("PATCH", "/v1/sandboxes/web", off).await.expect(200);
     world.send("POST", "/v1/sandboxes/web/stop").await.expect(200);
     let echo = "{\"argv\": [\"echo\"], \"wait\": true, \"snapshot\": true}";
     world.send_json("POST", "/v1/sandboxes/web/execs", echo).await.refused(409, "not_running");

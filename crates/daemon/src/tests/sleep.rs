@@ -182,7 +182,7 @@ async fn a_damaged_dump_is_not_restored_and_the_sandbox_starts_from_its_files() 
 
 #[tokio::test]
 async fn sleep_policies_default_to_the_configuration_and_can_be_changed_partially() {
-    let world = World::with("[sleep]\npause_after = \"5m\"\nhibernate_after = \"1h\"\n").await;
+    let world = World::with("[sleep]\nhibernate_after = \"1h\"\n").await;
     let plain = world.send_json("POST", "/v1/sandboxes", "{}").await.expect(201).json();
     assert_eq!(plain["sleep"]["pause_after_seconds"], 300);
     assert_eq!(plain["sleep"]["hibernate_after_seconds"], 3600);

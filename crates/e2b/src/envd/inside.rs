@@ -143,7 +143,7 @@ fn user(headers: &HeaderMap) -> Option<String> {
 impl EnvdRequest {
     /// A guest that is awake and has the files by which programs recognise E2B.
     pub(super) async fn guest(&self, app: &App) -> Result<Guest, EngineError> {
-        let guest = app.engine.reach(&self.tenant, &self.sandbox).await?;
+        let guest = app.engine.guest(&self.tenant, &self.sandbox).await?;
         marks::put(app, &guest).await;
         Ok(guest)
     }

@@ -76,7 +76,7 @@ pub(crate) async fn mark(app: &App, tenant: &TenantId, sandbox: &SandboxId) {
     if app.engine.running(tenant, sandbox).is_none() {
         return;
     }
-    match app.engine.reach(tenant, sandbox).await {
+    match app.engine.guest_with_processes(tenant, sandbox).await {
         Ok(guest) => drop(put(app, &guest).await),
         Err(error) => {
             let error: &dyn std::error::Error = &error;

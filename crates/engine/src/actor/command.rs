@@ -15,6 +15,17 @@ use crate::{EngineError, Guest, RestoreResult, SnapshotOptions, UpdateOptions};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
+/// What a use of a sandbox that does not run may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UseMode {
+    /// Nothing: it is refused.
+    Observe,
+    /// Wake it from sleep. For uses of processes, which a stopped sandbox does not have.
+    Wake,
+    /// Wake it, or boot it if its policy permits this.
+    Start,
+}
+
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Always the first command: no other task can know of the sandbox before this one has stored the row.
@@ -29,8 +40,7 @@ pub(crate) enum Command {
         reply: Reply<SandboxRow>,
     },
     Use {
-        /// Wakes a sleeping sandbox; otherwise it is refused as asleep.
-        wake: bool,
+        mode: UseMode,
         reply: Reply<Guest>,
     },
     Start {

@@ -109,9 +109,8 @@ impl Actor {
         match command {
             Command::Create { idempotency, source, reply } => self.create(idempotency, source, reply).await,
             Command::Settled { reply } => self.answer(reply, Ok(())),
-            Command::Use { wake, reply } => {
-                let guest = if wake { self.guest().await } else { self.guest_if_awake() };
-                let _ = reply.send(guest);
+            Command::Use { mode, reply } => {
+                let _ = reply.send(self.guest(mode).await);
                 SandboxFate::Stays
             }
             Command::Start { fresh, reply } => {

@@ -8,7 +8,7 @@ use burrow_model::{
     AUTO_RESUME_MS_MIN, Admission, AtTimeout, OperationId, Refusal, Request, SandboxSpec, State, StopReason,
 };
 
-use super::command::Reply;
+use super::command::{Reply, UseMode};
 use super::live_machine::LiveMachine;
 use super::{Actor, SandboxFate};
 use crate::operations::journal::{Operation, Resource};
@@ -26,7 +26,7 @@ impl Actor {
     pub(super) async fn start(&mut self) -> Result<(), EngineError> {
         match self.admit(Request::Start, "start")? {
             Admission::Already => Ok(()),
-            Admission::Now | Admission::AfterResume | Admission::AfterWake => {
+            Admission::Now | Admission::AfterResume | Admission::AfterWake | Admission::AfterStart => {
                 if self.row.state == State::Paused {
                     self.do_resume().await
                 } else if self.row.state == State::Hibernated {
@@ -107,7 +107,7 @@ impl Actor {
     pub(super) async fn stop_or_remove(&mut self, grace: Duration, reply: Reply<SandboxRow>) -> SandboxFate {
         match self.admit(Request::Stop, "stop") {
             Ok(Admission::Already) => self.answer(reply, Ok(())),
-            Ok(Admission::Now | Admission::AfterResume | Admission::AfterWake) => {
+            Ok(Admission::Now | Admission::AfterResume | Admission::AfterWake | Admission::AfterStart) => {
                 self.shut_down_guest(grace).await;
                 if self.row.spec.lifetime.is_ephemeral() {
                     return self.delete(Some(reply), "sandbox.deleted").await;
@@ -288,7 +288,7 @@ impl Actor {
     pub(super) async fn pause(&mut self) -> Result<(), EngineError> {
         match self.admit(Request::Pause, "pause")? {
             Admission::Already => Ok(()),
-            Admission::Now | Admission::AfterResume | Admission::AfterWake => {
+            Admission::Now | Admission::AfterResume | Admission::AfterWake | Admission::AfterStart => {
                 self.live()?.runtime.pause(&self.row.id).await?;
                 let now = self.shared.now_ms();
                 let (state, slept_ms) = (Some(State::Paused), Some(Some(now)));
@@ -307,7 +307,7 @@ impl Actor {
     pub(super) async fn resume(&mut self) -> Result<(), EngineError> {
         match self.admit(Request::Resume, "resume")? {
             Admission::Already => Ok(()),
-            Admission::Now | Admission::AfterResume | Admission::AfterWake => {
+            Admission::Now | Admission::AfterResume | Admission::AfterWake | Admission::AfterStart => {
                 if self.row.state == State::Hibernated {
                     self.do_wake().await
                 } else {
@@ -330,28 +330,23 @@ impl Actor {
         Ok(())
     }
 
-    pub(super) async fn guest(&mut self) -> Result<Guest, EngineError> {
-        match self.admit(Request::Use, "use") {
-            Ok(Admission::AfterResume) => self.do_resume().await?,
-            Ok(Admission::AfterWake) => self.do_wake().await?,
-            Ok(Admission::Now | Admission::Already) => {}
-            // It was stopped because it was idle, and is used now: so it is started.
-            Err(EngineError::Refused { refusal: Refusal::Stopped, .. })
-                if self.row.stop_reason == Some(StopReason::Idle) =>
-            {
+    pub(super) async fn guest(&mut self, mode: UseMode) -> Result<Guest, EngineError> {
+        match (self.admit(Request::Use, "use")?, mode) {
+            (Admission::Now | Admission::Already, _) => {}
+            (Admission::AfterResume | Admission::AfterWake, UseMode::Observe) => {
+                return Err(EngineError::Asleep { id: self.row.id.clone() });
+            }
+            (Admission::AfterResume, _) => self.do_resume().await?,
+            (Admission::AfterWake, _) => self.do_wake().await?,
+            (Admission::AfterStart, UseMode::Start) if self.row.spec.sleep.start_on_use => {
                 self.do_start().await?;
             }
-            Err(error) => return Err(error),
-        }
-        Ok(self.guest_of(self.live()?))
-    }
-
-    pub(super) fn guest_if_awake(&self) -> Result<Guest, EngineError> {
-        match self.admit(Request::Use, "use")? {
-            Admission::Now | Admission::Already => Ok(self.guest_of(self.live()?)),
-            Admission::AfterResume | Admission::AfterWake => {
-                Err(EngineError::Asleep { id: self.row.id.clone() })
+            (Admission::AfterStart, _) => {
+                let refusal =
+                    if self.row.state == State::Failed { Refusal::Failed } else { Refusal::Stopped };
+                return Err(EngineError::Refused { id: self.row.id.clone(), request: "use", refusal });
             }
         }
+        Ok(self.guest_of(self.live()?))
     }
 }

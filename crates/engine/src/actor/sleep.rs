@@ -33,7 +33,7 @@ impl Actor {
     pub(super) async fn hibernate(&mut self, untried: bool) -> Result<(), EngineError> {
         match self.admit(Request::Hibernate, "hibernate")? {
             Admission::Already => Ok(()),
-            Admission::Now | Admission::AfterResume | Admission::AfterWake => {
+            Admission::Now | Admission::AfterResume | Admission::AfterWake | Admission::AfterStart => {
                 self.do_hibernate(untried).await
             }
         }

@@ -114,11 +114,9 @@ impl Engine {
         let stored =
             self.shared.seams.catalog.exec(tenant, exec).await?.filter(|row| row.sandbox == *sandbox);
         // A request for information wakes no sandbox: for a sleeping one the catalog answers.
-        let info = if row.state == burrow_model::State::Running {
-            let guest = self.guest(tenant, sandbox).await?;
-            guest.call::<ExecInfo>(&Request::ExecGet { exec: exec.to_string() }).await.ok()
-        } else {
-            None
+        let info = match self.guest_if_running(&row).await? {
+            Some(guest) => guest.call::<ExecInfo>(&Request::ExecGet { exec: exec.to_string() }).await.ok(),
+            None => None,
         };
         match (stored, info) {
             (Some(row), info) => Ok(ExecRecord { row, info }),
@@ -156,8 +154,7 @@ impl Engine {
     ) -> Result<burrow_catalog::Page<ExecRecord>, EngineError> {
         let row = self.get(tenant, sandbox).await?;
         let mut live = BTreeMap::new();
-        if row.state == burrow_model::State::Running {
-            let guest = self.guest(tenant, sandbox).await?;
+        if let Some(guest) = self.guest_if_running(&row).await? {
             let infos: Vec<ExecInfo> = guest.call(&Request::ExecList).await.unwrap_or_default();
             live.extend(infos.into_iter().map(|info| (info.exec.clone(), info)));
         }
@@ -180,7 +177,7 @@ impl Engine {
             return Ok(record);
         }
         let bound = bound.min(WAIT_MAX);
-        let guest = self.guest(tenant, sandbox).await?;
+        let guest = self.guest_with_processes(tenant, sandbox).await?;
         let timeout_ms = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
         let request = Request::ExecWait { exec: exec.to_string(), timeout_ms };
         let info = guest.call_within(bound + Duration::from_secs(10), &request).await?;

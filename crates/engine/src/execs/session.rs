@@ -130,7 +130,7 @@ impl Engine {
         // First of all: a failed command is rolled back as soon as no client reads its output any more.
         let guard = if attach.follow { self.shared.rollbacks.guard(&id) } else { None };
         let hold = guard.map(RollbackGuard::hold);
-        let guest = self.guest(tenant, sandbox).await?;
+        let guest = self.guest_with_processes(tenant, sandbox).await?;
         let mut session = self.attach_over(guest, id, attach).await?;
         session.hold = hold;
         Ok(session)

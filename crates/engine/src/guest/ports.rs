@@ -18,7 +18,7 @@ use std::time::Duration;
 use burrow_catalog::{CatalogError, PublishResult, SandboxRow};
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{ErrorCode, ListeningPort, PORT, Request};
-use burrow_model::{Refusal, SandboxId, State, TenantId};
+use burrow_model::{SandboxId, State, TenantId};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -47,8 +47,8 @@ impl Engine {
     pub async fn ports(&self, tenant: &TenantId, id: &SandboxId) -> Result<PortList, EngineError> {
         let row = self.get(tenant, id).await?;
         let mut listening = Vec::new();
-        if row.state == State::Running {
-            listening = self.guest(tenant, id).await?.call(&Request::ListPorts).await?;
+        if let Some(guest) = self.guest_if_running(&row).await? {
+            listening = guest.call(&Request::ListPorts).await?;
         }
         let published = self.catalog().published_ports(tenant, id);
         Ok(PortList { state: row.state, listening, published })
@@ -107,17 +107,6 @@ impl Engine {
         self.shared.registry.running(tenant, id)
     }
 
-    /// The guest of a sandbox, which is woken or started if needed.
-    pub async fn reach(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
-        match self.guest(tenant, id).await {
-            Err(EngineError::Refused { refusal: Refusal::Stopped | Refusal::Failed, .. }) => {
-                self.start_sandbox(tenant, id).await?;
-                self.guest(tenant, id).await
-            }
-            result => result,
-        }
-    }
-
     /// A byte stream to the listener of a port. Wakes the sandbox, and gives programs that were just started time to listen.
     pub async fn connect_port(
         &self,
@@ -126,7 +115,7 @@ impl Engine {
         port: u16,
     ) -> Result<PortStream, EngineError> {
         check(port)?;
-        let guest = self.reach(tenant, id).await?;
+        let guest = self.guest(tenant, id).await?;
         let mut pause = RETRY_PAUSE_MIN;
         for _ in 0..ATTEMPTS_MAX {
             match dial(&guest, port).await {
@@ -148,7 +137,7 @@ impl Engine {
         port: u16,
     ) -> Result<bool, EngineError> {
         check(port)?;
-        let guest = self.reach(tenant, id).await?;
+        let guest = self.guest(tenant, id).await?;
         match dial(&guest, port).await {
             Ok(_) => Ok(true),
             Err(EngineError::PortClosed { .. }) => Ok(false),

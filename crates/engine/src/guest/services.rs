@@ -23,8 +23,8 @@ impl Engine {
     ) -> Result<Vec<ServiceStatus>, EngineError> {
         let row = self.get(tenant, id).await?;
         let mut running: Vec<RunningService> = Vec::new();
-        if row.state == burrow_model::State::Running {
-            running = self.guest(tenant, id).await?.call(&Request::ListServices).await?;
+        if let Some(guest) = self.guest_if_running(&row).await? {
+            running = guest.call(&Request::ListServices).await?;
         }
         let status = |(name, spec): (Name, ServiceSpec)| {
             let running = running.iter().find(|service| service.name == name.as_str()).cloned();

@@ -289,6 +289,7 @@ mod tests {
             pause_after_ms: Some(1_000),
             hibernate_after_ms: Some(5_000),
             stop_after_ms: Some(9_000),
+            ..SleepPolicy::never()
         };
         AutomaticPolicies {
             state,

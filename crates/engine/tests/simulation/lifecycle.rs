@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use burrow_catalog::Idempotency;
+use burrow_catalog::{Idempotency, PageRequest};
 use burrow_engine::{EngineError, LimitsChange, ObjectKind, UpdateOptions};
-use burrow_model::{Lifetime, Refusal, State, StopReason, TenantId};
+use burrow_model::{Lifetime, Refusal, SleepPolicy, State, StopReason, TenantId};
 
 use crate::world::{GRACE, World, create, no_change};
 
@@ -177,13 +177,32 @@ async fn a_sandbox_of_another_tenant_answers_like_an_unknown_one() {
 }
 
 #[tokio::test]
-async fn a_stopped_sandbox_refuses_use_with_a_reason() {
+async fn a_use_starts_a_stopped_sandbox_unless_its_policy_refuses_this() {
     let world = World::new().await;
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
     engine.stop_sandbox(&world.tenant, &id, GRACE).await.unwrap();
-    let error = engine.guest(&world.tenant, &id).await.unwrap_err();
-    assert!(matches!(error, EngineError::Refused { refusal: Refusal::Stopped, .. }));
+
+    // Information, and uses of processes that no longer exist, do not start it.
+    engine.execs(&world.tenant, &id, PageRequest { cursor: None, limit: 10 }).await.unwrap();
+    engine.services(&world.tenant, &id).await.unwrap();
+    engine.ports(&world.tenant, &id).await.unwrap();
+    let refused =
+        |error: EngineError| matches!(error, EngineError::Refused { refusal: Refusal::Stopped, .. });
+    assert!(refused(engine.guest_with_processes(&world.tenant, &id).await.unwrap_err()));
+    assert!(refused(engine.guest_if_awake(&world.tenant, &id).await.unwrap_err()));
+    assert_eq!(engine.get(&world.tenant, &id).await.unwrap().state, State::Stopped);
+
+    engine.guest(&world.tenant, &id).await.unwrap();
+    assert_eq!(engine.get(&world.tenant, &id).await.unwrap().state, State::Running);
+
+    engine.stop_sandbox(&world.tenant, &id, GRACE).await.unwrap();
+    let sleep = SleepPolicy { start_on_use: false, ..SleepPolicy::never() };
+    let update = UpdateOptions { sleep: Some(sleep), ..no_change() };
+    engine.update(&world.tenant, &id, update).await.unwrap();
+    assert!(refused(engine.guest(&world.tenant, &id).await.unwrap_err()));
+    engine.start_sandbox(&world.tenant, &id).await.unwrap();
+    engine.guest(&world.tenant, &id).await.unwrap();
 }
 
 #[tokio::test]

@@ -154,9 +154,11 @@ impl SimulatedRun {
                 held.state = if held.up() { State::Paused } else { state };
             }
             9..=10 => {
-                let may = held.up() || state == State::Hibernated;
-                assert_eq!(self.engine.guest(&tenant, id).await.is_ok(), may, "use while {state:?}");
-                held.state = if may { State::Running } else { state };
+                self.engine
+                    .guest(&tenant, id)
+                    .await
+                    .unwrap_or_else(|error| panic!("use while {state:?}: {error}"));
+                held.run();
             }
             11..=13 => {
                 let may = held.up() || state == State::Hibernated;

@@ -35,6 +35,7 @@ fn tiers() -> SleepPolicy {
         pause_after_ms: Some(MINUTE_MS),
         hibernate_after_ms: Some(10 * MINUTE_MS),
         stop_after_ms: Some(100 * MINUTE_MS),
+        ..SleepPolicy::never()
     }
 }
 

@@ -68,6 +68,7 @@ async fn with_all(world: &World, engine: &Engine) -> (SandboxId, SnapshotId) {
             pause_after_ms: hours(1),
             hibernate_after_ms: hours(2),
             stop_after_ms: hours(3),
+            ..SleepPolicy::never()
         },
         snapshots: Some(SnapshotPolicy { every_ms: HOUR_MS, keep: 3, files_only: true }),
         ..create(Some("alpha"))

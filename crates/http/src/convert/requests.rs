@@ -12,7 +12,7 @@ use burrow_model::{Lifetime, Name, NetworkPolicy, Rates, ServiceSpec};
 
 use super::checks::{check_path, check_text, image_reference, label, name, user, variable};
 use super::network::{network_change, network_policy};
-use super::sleep::{sleep_policy, snapshot_policy};
+use super::sleep::{new_sleep_policy, snapshot_policy};
 use crate::error::ApiError;
 use burrow_config::Defaults;
 
@@ -83,7 +83,7 @@ pub fn create_options(
         lifetime: lifetime(request.ephemeral, request.ttl_seconds, now_ms)?,
         services,
         network: request.network.map(|request| network_policy(request, network)).transpose()?,
-        sleep: sleep_policy(request.sleep.unwrap_or_default(), defaults.sleep)?,
+        sleep: new_sleep_policy(request.sleep.unwrap_or_default(), defaults.sleep)?,
         snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?.flatten(),
         // Contains the name of a snapshot, which has to be looked up.
         rotate: None,
@@ -335,7 +335,7 @@ mod tests {
         refused(r#"{"ttl_seconds": 18446744073709551615}"#, "`ttl_seconds`");
         refused(r#"{"services": {"A": {"command": "x"}}}"#, "`services`");
         refused(r#"{"services": {"a": {}}}"#, "`argv` or `command`");
-        refused(r#"{"sleep": {"hibernate_after_seconds": 30}}"#, "`sleep`");
+        refused(r#"{"sleep": {"pause_after_seconds": 60, "hibernate_after_seconds": 30}}"#, "`sleep`");
         refused(r#"{"snapshot_policy": {"every_seconds": 5}}"#, "`snapshot_policy`");
     }
 

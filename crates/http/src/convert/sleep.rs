@@ -5,7 +5,24 @@ use burrow_model::{Origin, OriginKind, PolicyError, RotatePolicy, SleepPolicy, S
 
 use crate::error::ApiError;
 
-/// Applies a request to the existing policy: the operator's default, or that of the sandbox.
+/// The policy of a new sandbox: the request, completed by the operator's default where that fits between the given times.
+pub(super) fn new_sleep_policy(request: SleepRequest, default: SleepPolicy) -> Result<SleepPolicy, ApiError> {
+    let given = [request.pause_after_seconds, request.hibernate_after_seconds, request.stop_after_seconds];
+    let given = given.map(|seconds| seconds.filter(|seconds| *seconds > 0).map(millis));
+    let fits = |stage: usize, after_ms: u64| {
+        given[..stage].iter().flatten().all(|earlier| *earlier < after_ms)
+            && given[stage + 1..].iter().flatten().all(|later| after_ms < *later)
+    };
+    let default = SleepPolicy {
+        pause_after_ms: default.pause_after_ms.filter(|after_ms| fits(0, *after_ms)),
+        hibernate_after_ms: default.hibernate_after_ms.filter(|after_ms| fits(1, *after_ms)),
+        stop_after_ms: default.stop_after_ms.filter(|after_ms| fits(2, *after_ms)),
+        ..default
+    };
+    sleep_policy(request, default)
+}
+
+/// Applies a request to the policy of a sandbox.
 pub fn sleep_policy(request: SleepRequest, now: SleepPolicy) -> Result<SleepPolicy, ApiError> {
     let after = |seconds: Option<u64>, now: Option<u64>| match seconds {
         None => now,
@@ -16,6 +33,7 @@ pub fn sleep_policy(request: SleepRequest, now: SleepPolicy) -> Result<SleepPoli
         pause_after_ms: after(request.pause_after_seconds, now.pause_after_ms),
         hibernate_after_ms: after(request.hibernate_after_seconds, now.hibernate_after_ms),
         stop_after_ms: after(request.stop_after_seconds, now.stop_after_ms),
+        start_on_use: request.start_on_use.unwrap_or(now.start_on_use),
     };
     policy.check().map_err(|error| refused("sleep", &error))?;
     Ok(policy)
@@ -52,6 +70,7 @@ pub(super) fn sleep(policy: SleepPolicy) -> api::SleepPolicy {
         pause_after_seconds: policy.pause_after_ms.map(seconds),
         hibernate_after_seconds: policy.hibernate_after_ms.map(seconds),
         stop_after_seconds: policy.stop_after_ms.map(seconds),
+        start_on_use: policy.start_on_use,
     }
 }
 
@@ -88,7 +107,31 @@ mod tests {
             pause_after_seconds: pause,
             hibernate_after_seconds: hibernate,
             stop_after_seconds: stop,
+            start_on_use: None,
         }
+    }
+
+    #[test]
+    fn defaults_of_a_new_sandbox_yield_to_the_given_times() {
+        let default = SleepPolicy {
+            pause_after_ms: Some(300_000),
+            hibernate_after_ms: Some(1_800_000),
+            ..SleepPolicy::never()
+        };
+        let check = |request: SleepRequest, pause: Option<u64>, hibernate: Option<u64>, stop: Option<u64>| {
+            let policy = sleep(new_sleep_policy(request, default).unwrap());
+            let times =
+                (policy.pause_after_seconds, policy.hibernate_after_seconds, policy.stop_after_seconds);
+            assert_eq!(times, (pause, hibernate, stop), "{request:?}");
+        };
+        check(request(None, None, None), Some(300), Some(1800), None);
+        check(request(Some(3600), None, None), Some(3600), None, None);
+        check(request(None, Some(60), None), None, Some(60), None);
+        check(request(None, None, Some(600)), Some(300), None, Some(600));
+        check(request(Some(0), None, None), None, Some(1800), None);
+        new_sleep_policy(request(Some(60), Some(30), None), default).unwrap_err();
+        let off = SleepRequest { start_on_use: Some(false), ..request(None, None, None) };
+        assert!(!new_sleep_policy(off, default).unwrap().start_on_use);
     }
 
     #[test]
@@ -96,7 +139,7 @@ mod tests {
         let now = SleepPolicy {
             pause_after_ms: Some(5_000),
             hibernate_after_ms: Some(60_000),
-            stop_after_ms: None,
+            ..SleepPolicy::never()
         };
         assert_eq!(sleep_policy(request(None, None, None), now).unwrap(), now);
         let changed = sleep_policy(request(Some(0), None, Some(90)), now).unwrap();

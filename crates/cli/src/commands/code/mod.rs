@@ -8,6 +8,7 @@ use std::io::IsTerminal as _;
 use burrow_api::{CodeEvent, CodeRunStatus, RunCode};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::flags::StartFlags;
 use crate::commands::prelude::*;
 use crate::transfer::input::read_text;
 use show::CodeOutput;
@@ -56,6 +57,8 @@ pub(crate) struct CodeArgs {
     /// Print events as JSON, one per line
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    start: StartFlags,
     /// Sandbox to run in
     sandbox: String,
     /// File with the code; `-` for standard input
@@ -74,6 +77,7 @@ pub(super) struct Session<'a> {
 
 pub(crate) async fn run(ctx: &Context, args: CodeArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
+    args.start.check(&client, &args.sandbox).await?;
     let context = args.context.unwrap_or_else(|| match args.language.as_str() {
         "python" => "default".to_owned(),
         language => format!("default-{language}"),
