@@ -78,7 +78,7 @@ fn layout_check(layout: Layout) -> Check {
         )
         .fix(format!("{USE_V2}; or, for a v2 tree beside v1: {MOUNT_V2}")),
         Layout::Missing => Check::fail("layout", "nothing is mounted at /sys/fs/cgroup")
-            .fix("sudo mount -t cgroup2 none /sys/fs/cgroup"),
+            .repair([["mount", "-t", "cgroup2", "none", "/sys/fs/cgroup"]]),
     }
 }
 

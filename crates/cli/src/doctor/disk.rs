@@ -30,7 +30,11 @@ fn finding(finding: DisksFinding) -> Check {
                 true => Check::fail(finding.subject, problem.reason),
                 false => Check::warn(finding.subject, problem.reason),
             };
-            check.fix_if(problem.fix.map(|fix| format!("sudo {fix}")))
+            match problem.fix.and_then(|fix| fix.split_once(' ')) {
+                Some(("modprobe", module)) => check.repair([["modprobe", module]]),
+                Some(("apt-get", words)) => check.install(words.rsplit(' ').next().unwrap_or(words)),
+                Some(_) | None => check.fix_if(problem.fix.map(|fix| format!("sudo {fix}"))),
+            }
         }
     }
 }

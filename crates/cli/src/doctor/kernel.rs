@@ -73,7 +73,8 @@ fn shared_limits() -> Check {
         .collect();
     let settings: Vec<String> =
         low.iter().map(|(bound, _)| format!("{}={}", bound.name, bound.value())).collect();
-    Check::warn(name, found.join("; ")).fix(format!("sudo sysctl -w {}", settings.join(" ")))
+    let words = ["sysctl", "-w"].map(str::to_owned).into_iter().chain(settings);
+    Check::warn(name, found.join("; ")).repair([words])
 }
 
 fn version_check(release: &str, version: Option<Version>) -> Check {
@@ -93,7 +94,7 @@ fn user_namespaces() -> Check {
     }
     let most = fs::read_to_string("/proc/sys/user/max_user_namespaces").ok();
     match most.as_deref().map(str::trim).and_then(|text| text.parse::<u64>().ok()) {
-        Some(0) => Check::fail(name, "disabled").fix("sudo sysctl -w user.max_user_namespaces=15000"),
+        Some(0) => Check::fail(name, "disabled").repair([["sysctl", "-w", "user.max_user_namespaces=15000"]]),
         Some(most) => Check::ok(name, format!("up to {most}")),
         None => Check::ok(name, "available"),
     }
@@ -112,7 +113,11 @@ fn clock(now: SystemTime) -> Check {
         Ok(since) if since >= CLOCK_FLOOR => {
             Check::ok("clock", humantime::format_rfc3339_seconds(now).to_string())
         }
-        _ => Check::fail("clock", "it is set to a time before 2025").fix("sudo timedatectl set-ntp true"),
+        _ => Check::fail("clock", "it is set to a time before 2025").repair([[
+            "timedatectl",
+            "set-ntp",
+            "true",
+        ]]),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks this host, one file per area, without changing it.
+//! Checks this host, one file per area, without changing it. `repair` runs the commands that fix a problem.
 //!
 //! Most checks work without the daemon, since it may be down because of the problem.
 
@@ -11,6 +11,7 @@ mod network;
 mod packages;
 mod processes;
 mod program;
+pub(crate) mod repair;
 mod secrets;
 
 use std::path::Path;

@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use burrow_daemon::probes;
 
 use super::Check;
-use super::packages::install;
 use super::program::{Version, find, first_line, version_in};
 use crate::context::Context;
 use crate::local::LocalDaemon;
@@ -57,12 +56,12 @@ async fn slot() -> Check {
 
 async fn nft() -> Check {
     let Some(program) = find("nft") else {
-        return Check::fail("nft", "not found").fix(install("nftables"));
+        return Check::fail("nft", "not found").install("nftables");
     };
     let line = first_line(&program, "--version").await.unwrap_or_default();
     match version_in(&line) {
         Some(version) if version >= NFT_FLOOR => Check::ok("nft", line),
-        Some(_) => Check::fail("nft", format!("{line} is older than {NFT_FLOOR}")).fix(install("nftables")),
+        Some(_) => Check::fail("nft", format!("{line} is older than {NFT_FLOOR}")).install("nftables"),
         None => Check::warn("nft", format!("`{}` does not print its version", program.display())),
     }
 }

@@ -4,16 +4,18 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::Check;
-use super::packages::install;
 use super::program::{Version, find, first_line, version_in};
 use crate::local::LocalDaemon;
 
-/// Installed by the setup: the versions of distributions are often too old.
-const CRIU_OWN: &str = "/usr/local/lib/burrow/criu/sbin/criu";
+/// Beside the program, installed by its package or by the setup: the versions of distributions are often too old.
+const CRIU_OWN: &str = "criu/sbin/criu";
 /// Kernels from 6.16 on break older ones.
 const CRIU_FLOOR: Version = Version { major: 4, minor: 2 };
-const QEMU_OWN: &str = "/usr/local/lib/burrow/qemu/run/qemu-system-x86_64";
-const KERNEL_OWN: &str = "/usr/local/lib/burrow/vm/vmlinux";
+const QEMU_OWN: &str = "qemu/run/qemu-system-x86_64";
+const KERNEL_OWN: &str = "vm/vmlinux";
+/// What provides them.
+const REINSTALL: &str =
+    "install Burrow's package again, or run `make up` in its source directory: they contain it";
 
 pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     let chosen = daemon.and_then(|daemon| daemon.config.runtime.criu.clone());
@@ -37,14 +39,14 @@ fn helper_check(name: &'static str, program: &Path, line: &str) -> Check {
 
 fn no_helper(name: &'static str, found: &str) -> Check {
     Check::warn(name, format!("{found}: CRIU needs it, so containers cannot hibernate, only stop"))
-        .fix(install(name))
+        .install(name)
 }
 
 /// The CRIU in the configuration, else that of the setup, else that of the distribution.
 async fn criu(chosen: Option<PathBuf>) -> Check {
     let name = "CRIU";
-    let fix = "run `make up` in Burrow's source directory again: it provides CRIU";
-    let own = || Some(PathBuf::from(CRIU_OWN)).filter(|path| path.is_file());
+    let fix = REINSTALL;
+    let own = || Some(beside(CRIU_OWN)).filter(|path| path.is_file());
     let Some(program) = chosen.or_else(own).or_else(|| find("criu")) else {
         return Check::warn(name, "not found: sandboxes cannot hibernate, only stop").fix(fix);
     };
@@ -65,18 +67,22 @@ async fn criu(chosen: Option<PathBuf>) -> Check {
     }
 }
 
+/// The path of a file in the directory of this program.
+fn beside(file: &str) -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name("").join(file)
+}
+
 /// Only QEMU and the guest kernel of the setup are used.
 fn qemu() -> Check {
     let name = "QEMU";
-    let fix =
-        "run `make up` in Burrow's source directory again: it provides QEMU and a kernel for its guests";
-    for needed in [QEMU_OWN, KERNEL_OWN] {
-        if !Path::new(needed).is_file() {
-            let lacks = format!("`{needed}` does not exist: no microVMs, only containers");
-            return Check::note(name, lacks).fix(fix);
+    let (program, kernel) = (beside(QEMU_OWN), beside(KERNEL_OWN));
+    for needed in [&program, &kernel] {
+        if !needed.is_file() {
+            let lacks = format!("`{}` does not exist: no microVMs, only containers", needed.display());
+            return Check::note(name, lacks).fix(REINSTALL);
         }
     }
-    Check::ok(name, format!("at {QEMU_OWN}, with a kernel for its guests"))
+    Check::ok(name, format!("at {}, with a kernel for its guests", program.display()))
 }
 
 fn kvm() -> Check {

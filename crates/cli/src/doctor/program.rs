@@ -1,7 +1,9 @@
-//! Finds programs and their versions.
+//! Finds programs and their versions, and runs them.
 
+use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -28,6 +30,21 @@ pub(super) async fn first_line(program: &Path, argument: &str) -> Option<String>
     let output = tokio::time::timeout(ANSWER_LIMIT, command.output()).await.ok()?.ok()?;
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     Some(String::from_utf8_lossy(&text).lines().next()?.trim().to_owned())
+}
+
+/// Runs a program to its end; its output goes to standard error.
+pub(super) async fn run(program: &Path, arguments: &[String], limit: Duration) -> io::Result<ExitStatus> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("PATH", PATH)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(io::stderr().as_fd().try_clone_to_owned()?)
+        .kill_on_drop(true);
+    let ended = tokio::time::timeout(limit, command.status()).await;
+    ended.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
 }
 
 /// The compared parts of a version.

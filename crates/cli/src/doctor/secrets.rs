@@ -12,7 +12,7 @@ pub(super) fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     let check = match std::fs::metadata(path) {
         Ok(about) if about.mode() & 0o077 != 0 => {
             let found = format!("`{shown}` can be read by others (mode {:03o})", about.mode() & 0o777);
-            Check::fail("key file", found).fix(format!("sudo chmod 600 {shown}"))
+            Check::fail("key file", found).repair([["chmod".to_owned(), "600".to_owned(), shown.to_string()]])
         }
         Ok(_) => Check::ok(
             "key file",
