@@ -11,6 +11,7 @@ mod failure;
 mod groups;
 mod interact;
 mod local;
+mod log_file;
 mod parse;
 mod print;
 mod roles;

@@ -6,6 +6,7 @@ use burrow_client::SandboxQuery;
 use super::host::{self, RunningDaemon};
 use crate::commands::prelude::*;
 use crate::local::LocalDaemon;
+use crate::log_file;
 
 /// The daemon lets current requests finish, for 10 s at most, and then cleans up.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -61,7 +62,7 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
     if !running.ended(END_LIMIT).await.or_fail(what)? {
         return fail(
             format!("{}: it did not exit within {} s", what, END_LIMIT.as_secs()),
-            "see its log: /var/log/burrow.log",
+            format!("see its log: {}", log_file::PATH),
         );
     }
     print::note(match args.stop_sandboxes {

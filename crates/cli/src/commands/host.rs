@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::Stdio;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,12 +10,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use tokio::process::{Child, Command};
 
 use crate::commands::prelude::*;
+use crate::log_file;
 use crate::print::escape::escape_lines;
 
 const UNIT: &str = "burrow.service";
 const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
-/// The daemon's log without systemd; if it cannot be written, the log is in the state directory.
-const LOG_FILE: &str = "/var/log/burrow.log";
 /// Bytes of the log shown when the daemon does not start.
 const LOG_TAIL_BYTES: u64 = 2048;
 
@@ -57,10 +55,10 @@ pub(super) struct BackgroundDaemon {
 
 impl BackgroundDaemon {
     pub(super) fn start(config: Option<&Path>, state_dir: &Path) -> io::Result<Self> {
-        let (log, file) = open_log(state_dir)?;
+        let (log, file) = log_file::open(state_dir)?;
         let log_start = file.metadata()?.len();
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["serve", "--new-session"]);
+        command.args(["serve", "--new-session", "--log-file"]).arg(&log);
         if let Some(config) = config {
             // Absolute, since the daemon starts in another directory.
             command.arg("--config").arg(std::path::absolute(config)?);
@@ -85,17 +83,6 @@ impl BackgroundDaemon {
         }
         escape_lines(&text).trim_end().to_owned()
     }
-}
-
-fn open_log(state_dir: &Path) -> io::Result<(PathBuf, File)> {
-    let open = |path: PathBuf| {
-        let file = File::options().create(true).append(true).mode(0o640).open(&path)?;
-        Ok((path, file))
-    };
-    open(PathBuf::from(LOG_FILE)).or_else(|_: io::Error| {
-        fs::create_dir_all(state_dir)?;
-        open(state_dir.join("daemon.log"))
-    })
 }
 
 /// The running daemon, referenced by a pidfd, so that its pid cannot be reused by another process.

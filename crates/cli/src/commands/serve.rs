@@ -1,7 +1,7 @@
 //! `burrow serve`: the daemon, in the foreground.
 
 use crate::commands::prelude::*;
-use crate::roles;
+use crate::{log_file, roles};
 
 /// Run the daemon in the foreground
 #[derive(Debug, Args)]
@@ -15,6 +15,9 @@ pub(crate) struct ServeArgs {
     /// Start a new session, so that closing the terminal does not end the daemon
     #[arg(long, hide = true)]
     new_session: bool,
+    /// Rotate this file, which standard output and standard error are appended to
+    #[arg(long, value_name = "FILE", hide = true)]
+    log_file: Option<PathBuf>,
 }
 
 /// Blocks; the daemon creates its own runtime.
@@ -22,6 +25,9 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Stop> {
     if args.new_session {
         // Fails only for the leader of a process group, which has its own session or group already.
         let _ = rustix::process::setsid();
+    }
+    if let Some(path) = args.log_file {
+        log_file::keep_small(path).or_fail("could not watch the size of the log")?;
     }
     roles::serve(args.config, args.accept_rollback)
 }
