@@ -9,7 +9,7 @@ use crate::commands::*;
 use crate::context::{Context, GlobalArgs};
 use crate::failure::{CODE_BROKEN_PIPE, CODE_OWN_FAILURE, Failure, Stop};
 use crate::print::paint;
-use crate::{groups, roles, terminal};
+use crate::{groups, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -117,10 +117,10 @@ subcommands! {
         Image(image::ImageCommand) => image::run,
         #[command(subcommand)]
         Volume(volume::VolumeCommand) => volume::run,
-        Up(up::UpArgs) => up::run,
-        Down(down::DownArgs) => down::run,
-        Serve(serve::ServeArgs) => serve::run,
-        Doctor(doctor::DoctorArgs) => doctor::run,
+        Up(up::UpArgs) if "daemon" => up::run,
+        Down(down::DownArgs) if "daemon" => down::run,
+        Serve(serve::ServeArgs) if "daemon" => serve::run,
+        Doctor(doctor::DoctorArgs) if "daemon" => doctor::run,
         #[command(subcommand)]
         Config(config::ConfigCommand) => config::run,
         Backup(backup::BackupArgs) => backup::run,
@@ -134,19 +134,21 @@ subcommands! {
         Version(version::VersionArgs) => version::run,
         Completion(completion::CompletionArgs) => completion::run,
         Help(help::HelpArgs) => help::run,
+        Manual(manual::ManualArgs) => manual::run,
     }
 }
 
 /// Runs the program, and returns its exit code.
 pub fn main() -> ExitCode {
-    roles::take_over(std::env::args_os().nth(1).as_deref());
+    #[cfg(feature = "daemon")]
+    crate::roles::take_over(std::env::args_os().nth(1).as_deref());
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     let ctx = Context::new(cli.global);
-    // The daemon creates its own runtime.
-    let result = if let Command::Serve(args) = cli.command {
-        serve::serve(args)
-    } else {
-        on_runtime(&ctx, cli.command)
+    let result = match cli.command {
+        // The daemon creates its own runtime.
+        #[cfg(feature = "daemon")]
+        Command::Serve(args) => serve::serve(args),
+        command => on_runtime(&ctx, command),
     };
     terminal::restore();
     ExitCode::from(match result {

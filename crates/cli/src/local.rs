@@ -1,10 +1,11 @@
 //! The daemon of this host, as described by its configuration file, for the commands that start, stop and check it.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use burrow_daemon::Config;
+use burrow_daemon::{Config, Pool};
 
 use crate::context::{Context, GlobalArgs};
 use crate::failure::{Failure, Stop};
@@ -33,8 +34,32 @@ impl LocalDaemon {
         Context::with_admin_key(args, &self.config.admin_key_file)
     }
 
+    /// What the daemon stores where, for the scripts that remove it.
+    pub(crate) fn paths(&self) -> BTreeMap<&'static str, String> {
+        let shown = |path: &Path| path.display().to_string();
+        let mut paths = BTreeMap::from([
+            ("state_dir", shown(&self.config.state_dir)),
+            ("run_dir", shown(&self.config.run_dir)),
+            ("admin_key_file", shown(&self.config.admin_key_file)),
+            ("key_file", shown(&self.config.secrets.key_file)),
+            ("cgroup", self.config.runtime.cgroup.clone()),
+        ]);
+        if let Pool::Directory(path) = &self.config.pool {
+            paths.insert("pool", shown(path));
+        }
+        paths
+    }
+
     pub(crate) fn pid_file(&self) -> PathBuf {
         self.config.run_dir.join("daemon.pid")
+    }
+
+    /// The default image that Burrow's package contains. With another default image or another mirror, `None`.
+    pub(crate) fn packaged_image(&self) -> Option<PathBuf> {
+        let is_wanted =
+            self.config.mirror.is_none() && self.config.defaults.image == burrow_api::defaults::IMAGE;
+        let file = std::env::current_exe().ok()?.with_file_name("image").join("debian.tar");
+        (is_wanted && file.is_file()).then_some(file)
     }
 
     /// Gives the key to the user who called `sudo`. A daemon started by systemd does not know that user.
@@ -74,5 +99,17 @@ mod tests {
         ] {
             assert_eq!(url(listen.parse().unwrap(), tls), expected);
         }
+    }
+
+    #[test]
+    fn the_paths_are_those_of_the_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.toml");
+        std::fs::write(&file, "state_dir = \"/srv/state\"\n[runtime]\ncgroup = \"mine\"\n").unwrap();
+        let paths = LocalDaemon::read(Some(&file)).unwrap().paths();
+        assert_eq!((paths["state_dir"].as_str(), paths["cgroup"].as_str()), ("/srv/state", "mine"));
+        assert!(paths["run_dir"].starts_with('/') && !paths.contains_key("pool"), "{paths:?}");
+        std::fs::write(&file, "[pool]\npath = \"/mnt/pool\"\n").unwrap();
+        assert_eq!(LocalDaemon::read(Some(&file)).unwrap().paths()["pool"], "/mnt/pool");
     }
 }

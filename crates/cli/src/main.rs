@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use burrow_daemon::ClearingAllocator;
-
 /// The global allocator must be defined in the program. `burrow serve` makes it clear freed memory.
+#[cfg(feature = "daemon")]
 #[global_allocator]
-static MEMORY: ClearingAllocator = ClearingAllocator;
+static MEMORY: burrow_daemon::ClearingAllocator = burrow_daemon::ClearingAllocator;
 
 fn main() -> ExitCode {
     burrow_cli::main()

@@ -25,7 +25,7 @@ mod tests;
 mod vault;
 mod wiring;
 
-pub use burrow_config::{Config, ConfigError, PATH_VARIABLE};
+pub use burrow_config::{Config, ConfigError, PATH_VARIABLE, Pool};
 pub use burrow_http::memory::MemorySetupError;
 pub use burrow_rest::openapi;
 pub use clearing::ClearingAllocator;

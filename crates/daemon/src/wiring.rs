@@ -58,6 +58,9 @@ const WORKERS_MIN: usize = 2;
 /// Concurrent image builds. Unpacking saturates a disk and two cores; more builds would not be faster.
 const IMAGES_AT_ONCE: usize = 2;
 
+/// A distribution has a handful of package sources.
+const PACKAGED_URLS_MAX: usize = 16;
+
 /// Maximum number of names in one imported file: far above real sandboxes, and creating them takes minutes.
 const MOVED_ENTRIES_MAX: u64 = 5_000_000;
 
@@ -358,7 +361,8 @@ fn open_seams_blocking(
         own: Arc::new(NoOwnApi),
         execs: Arc::new(NoExecObserver),
     };
-    let package_urls = burrow_disks::debian::source_urls(mirror(config).as_ref());
+    let mut package_urls = burrow_disks::debian::source_urls(mirror(config).as_ref());
+    package_urls.extend(packaged_image_urls(&program));
     Ok((seams, egress::settings(&config.egress, &package_urls), epochs))
 }
 
@@ -404,6 +408,14 @@ pub(crate) fn open_disk_pool(config: &Config) -> Result<Arc<BtrfsDisks>, ServeEr
 
 fn builder(config: &Config) -> DebianBuilder {
     DebianBuilder { cache: config.state_dir.join("packages"), mirror: mirror(config) }
+}
+
+/// The URLs that the packages of the default image come from, if the image is a part of this installation: not
+/// necessarily those of this host. One per line.
+fn packaged_image_urls(program: &Path) -> Vec<String> {
+    let file = program.with_file_name("image").join("sources");
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().take(PACKAGED_URLS_MAX).map(str::to_owned).collect()
 }
 
 /// The configured mirror, if there is one.

@@ -30,6 +30,7 @@ pub(crate) struct BackupArgs {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Restore a backup on a host where no daemon runs and the state directory is empty
+    #[cfg(feature = "daemon")]
     Restore(RestoreArgs),
 }
 
@@ -45,11 +46,14 @@ pub(crate) struct RestoreArgs {
 pub(crate) async fn run(ctx: &Context, args: BackupArgs) -> Result<(), Stop> {
     match args.action {
         // Restoring starts its own runtime, which must not run inside this one.
+        #[cfg(feature = "daemon")]
         Some(Action::Restore(args)) => {
             tokio::task::spawn_blocking(move || restore(&args)).await.unwrap_or_else(|panic| {
                 std::panic::resume_unwind(panic.into_panic());
             })
         }
+        #[cfg(not(feature = "daemon"))]
+        Some(action) => match action {},
         None => unless_interrupted(back_up(ctx, args.output)).await?,
     }
 }
@@ -61,6 +65,7 @@ async fn back_up(ctx: &Context, output: Option<PathBuf>) -> Result<(), Stop> {
     save(bytes, None, output.as_deref(), "backup", what).await
 }
 
+#[cfg(feature = "daemon")]
 fn restore(args: &RestoreArgs) -> Result<(), Stop> {
     let what = || format!("could not restore `{}`", args.file.display());
     let archive = io::BufReader::new(input::open(&args.file).or_fail(what)?);

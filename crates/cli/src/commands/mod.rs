@@ -1,19 +1,20 @@
 //! One file per command: its arguments and its implementation.
 
-/// Declares the subcommands of a command, each with the function that runs it, and a function `run` for all of them.
+/// Declares the subcommands of a command, each with the function that runs it, and a function `run` for all of them. A
+/// command with `if "daemon"` does not exist in a program without that feature.
 macro_rules! subcommands {
     ($(#[$about:meta])* $vis:vis enum $name:ident {
-        $($(#[$attribute:meta])* $variant:ident($args:ty) => $run:expr,)*
+        $($(#[$attribute:meta])* $variant:ident($args:ty) $(if $feature:literal)? => $run:expr,)*
     }) => {
         #[derive(Debug, clap::Subcommand)]
         $(#[$about])*
         $vis enum $name {
-            $($(#[$attribute])* $variant($args),)*
+            $($(#[cfg(feature = $feature)])? $(#[$attribute])* $variant($args),)*
         }
 
         $vis async fn run(ctx: &crate::context::Context, command: $name) -> Result<(), crate::failure::Stop> {
             match command {
-                $($name::$variant(args) => $run(ctx, args).await,)*
+                $($(#[cfg(feature = $feature)])? $name::$variant(args) => $run(ctx, args).await,)*
             }
         }
     };
@@ -51,7 +52,9 @@ pub(crate) mod cp;
 pub(crate) mod create;
 mod creation;
 pub(crate) mod diff;
+#[cfg(feature = "daemon")]
 pub(crate) mod doctor;
+#[cfg(feature = "daemon")]
 pub(crate) mod down;
 pub(crate) mod egress;
 pub(crate) mod env;
@@ -63,6 +66,7 @@ mod flags;
 pub(crate) mod fork;
 pub(crate) mod gc;
 pub(crate) mod help;
+#[cfg(feature = "daemon")]
 mod host;
 pub(crate) mod image;
 pub(crate) mod import;
@@ -73,6 +77,7 @@ pub(crate) mod kv;
 mod life;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod manual;
 pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod merge;
@@ -88,6 +93,7 @@ pub(crate) mod rm;
 mod rollback;
 pub(crate) mod run;
 pub(crate) mod secret;
+#[cfg(feature = "daemon")]
 pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod shell;
@@ -98,6 +104,7 @@ pub(crate) mod ssh;
 pub(crate) mod stats;
 mod target;
 pub(crate) mod tree;
+#[cfg(feature = "daemon")]
 pub(crate) mod up;
 pub(crate) mod update;
 pub(crate) mod version;

@@ -1,4 +1,4 @@
-//! `burrow up`: starts the daemon, and builds the default image.
+//! `burrow up`: starts the daemon, and imports or builds the default image.
 
 use burrow_client::ClientError;
 use tokio::time::Instant;
@@ -12,15 +12,16 @@ use crate::local::LocalDaemon;
 const READY_LIMIT: Duration = Duration::from_secs(120);
 const READY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Start the daemon in the background and build the default image
+/// Start the daemon in the background and provide the default image
 ///
-/// Uses systemd if its unit is installed. Running it again is safe: only missing parts are done.
+/// The image is imported from Burrow's package, or else built from Debian packages. Uses systemd if its unit is installed.
+/// Running it again is safe: only missing parts are done.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     /// Configuration file of the daemon
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Do not build the default image
+    /// Neither import nor build the default image
     #[arg(long)]
     no_image: bool,
 }
@@ -46,7 +47,7 @@ pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
     // The first start wrote the key that this command did not find before.
     let client = daemon.context(ctx).client()?;
     if !args.no_image {
-        image::build_default(&client).await?;
+        image::provide_default(&client, daemon.packaged_image().as_deref()).await?;
     }
     welcome(&client.url());
     Ok(())

@@ -1,11 +1,12 @@
 //! `burrow image build` and `commit`: creates images.
 
+use burrow_api::defaults::IMAGE;
 use burrow_api::{BuildImage, Image, ImageConfigChange, ImageFrom, NetworkMode, NetworkRequest};
 use clap::builder::PossibleValuesParser;
 
 use super::bundle::{self, Bundle};
 use super::follow::follow;
-use super::transfer::print_ids;
+use super::transfer::{import_file, print_ids};
 use crate::commands::prelude::*;
 use crate::transfer::bridge::send_written;
 use crate::transfer::input::read_text;
@@ -139,8 +140,15 @@ pub(super) async fn run(ctx: &Context, args: BuildArgs) -> Result<(), Stop> {
     print_ids(&images, json)
 }
 
-/// Builds the default image, unless it exists.
-pub(crate) async fn default(client: &Client) -> Result<(), Stop> {
+/// Imports the default image from `packaged`, or builds it, unless it exists.
+pub(crate) async fn provide_default(client: &Client, packaged: Option<&Path>) -> Result<(), Stop> {
+    if let Some(file) = packaged {
+        let existing = client.images().await.or_fail("could not list the images")?;
+        if !existing.iter().any(|image| image.names.iter().any(|name| name == IMAGE)) {
+            import_file(client, file, Some(IMAGE)).await?;
+        }
+        return Ok(());
+    }
     make(client, &BuildImage::default()).await.map(drop)
 }
 

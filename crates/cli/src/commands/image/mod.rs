@@ -8,7 +8,7 @@ mod follow;
 mod show;
 mod transfer;
 
-pub(crate) use build::default as build_default;
+pub(crate) use build::provide_default;
 
 /// Manage the images that sandboxes start from
 #[derive(Debug, Subcommand)]

@@ -94,11 +94,20 @@ pub(super) async fn pull(ctx: &Context, args: PullArgs) -> Result<(), Stop> {
 }
 
 pub(super) async fn import(ctx: &Context, args: ImportArgs) -> Result<(), Stop> {
-    let what = || format!("could not import `{}`", args.file.display());
-    let (body, progress) = body(&args.file, what).await?;
-    let lines = ctx.client()?.import_image(args.name.as_deref(), body).await.or_fail(what)?;
+    let images = import_file(&ctx.client()?, &args.file, args.name.as_deref()).await?;
+    print_ids(&images, args.json)
+}
+
+pub(super) async fn import_file(
+    client: &Client,
+    file: &Path,
+    name: Option<&str>,
+) -> Result<Vec<Image>, Stop> {
+    let what = || format!("could not import `{}`", file.display());
+    let (body, progress) = body(file, what).await?;
+    let lines = client.import_image(name, body).await.or_fail(what)?;
     progress.finish();
-    print_ids(&follow(lines, what).await?, args.json)
+    follow(lines, what).await
 }
 
 pub(super) async fn export(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
