@@ -15,6 +15,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
+#[cfg(not(target_vendor = "apple"))]
+use rustix::fs::fdatasync as sync_data;
+// Clients on macOS verify audit logs; nothing writes one there.
+#[cfg(target_vendor = "apple")]
+use rustix::fs::fsync as sync_data;
 use tokio::sync::{mpsc, oneshot};
 
 use super::frames::{Frames, FramesError};
@@ -147,7 +152,7 @@ impl Target {
         // Pages of a failed sync are truncated or overwritten here, so a later successful sync covers them too; the
         // callers of those events were informed of the failure.
         let written = self.0.write(bodies)?;
-        if let Err(errno) = rustix::fs::fdatasync(&self.0.file) {
+        if let Err(errno) = sync_data(&self.0.file) {
             self.0.take_back();
             return Err(SpoolError::Sync { source: Arc::new(errno.into()) });
         }
