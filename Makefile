@@ -4,7 +4,7 @@
 export PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help up down image check test test-all attacks fuzz bench lint fmt uninstall
+.PHONY: help up down image package check test test-all attacks fuzz bench lint fmt uninstall
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ down: ## Stop the daemon; sandboxes run on
 
 image: ## Build the default image again
 	@$(PREFIX)/bin/burrow image build --rebuild
+
+package: ## Build packages in target/packages: tarball, .deb, client, OCI image
+	@scripts/package.sh
 
 check: ## While you work: format, clippy, unit tests of what changed
 	@scripts/check.sh

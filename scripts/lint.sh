@@ -17,7 +17,7 @@ fi
 if has shellcheck; then
     say "shellcheck"
     # Notes are disabled: older versions report the body of a trap as unreachable.
-    shellcheck --external-sources --severity=warning scripts/*.sh .ci/run
+    shellcheck --external-sources --severity=warning scripts/*.sh deploy/*.sh deploy/*/*.sh deploy/deb/p* .ci/run
 else
     note "shellcheck is not installed: scripts are not checked"
 fi

@@ -164,6 +164,14 @@ e2b() { scripts/test-e2b.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_
 # Tests the AppArmor profile on a kernel with AppArmor.
 apparmor() { scripts/test-apparmor.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$lib_dir" 2>&1 | tee -a "$log"; }
 
+# Tests the packages on fresh roots of Debian and Ubuntu, with the program that the other tests use.
+packages() {
+    {
+        BURROW_PACKAGE_PROGRAM=$BURROW_TEST_BURROW BURROW_PACKAGE_GUEST=$BURROW_TEST_GUEST BURROW_PACKAGE_ONLY="deb tar oci" scripts/package.sh &&
+            scripts/test-packages.sh
+    } 2>&1 | tee -a "$log"
+}
+
 # Tests released libraries that use E2B sandboxes. Their images take long to build.
 integrations() {
     scripts/test-e2b-integrations.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"
@@ -203,6 +211,7 @@ case $mode in
     step attacks attacks
     in_foreground_again
     step apparmor apparmor
+    step packages packages
     step microvms on_microvms
     step fuzz scripts/fuzz.sh 60
     ;;
@@ -210,6 +219,7 @@ case $mode in
     # Enough examples to check that every route answers as documented; `make test-all` uses more.
     in_background clients 8
     printf 'skipped: AppArmor: `make test-all` boots a kernel with AppArmor\n' | tee -a "$log"
+    printf 'skipped: packages: `make test-all` installs them in fresh roots\n' | tee -a "$log"
     step tests suites
     step e2e end_to_end
     step attacks attacks

@@ -7,6 +7,7 @@ need_root "$@"
 
 "$repo/scripts/setup.sh"
 
+note "packages install without compiling: see docs/install.md"
 say "building (the first time takes some minutes)"
 (cd "$repo" && as_builder cargo build --locked --release --package burrow-cli)
 build_guest
