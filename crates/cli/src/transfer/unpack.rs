@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, mkdirat,
-    openat, statat, symlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, RawMode, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat,
+    mkdirat, openat, statat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -207,7 +207,8 @@ pub(crate) fn finish_directories(
 
 /// Without set-user-id, set-group-id and sticky bits: a sandbox must not grant privileges on this host.
 fn permissions(mode: u32) -> Mode {
-    Mode::from_raw_mode(mode & 0o777)
+    // A number of another size on other systems.
+    Mode::from_raw_mode((mode & 0o777) as RawMode)
 }
 
 fn times(modified: u64) -> Timestamps {
