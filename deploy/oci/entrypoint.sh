@@ -3,7 +3,8 @@
 set -eu
 
 groups=/sys/fs/cgroup
-if [ -e "$groups/cgroup.controllers" ]; then
+# Only in a control group namespace of its own: with that of the host, these would be the processes of the host.
+if [ -e "$groups/cgroup.controllers" ] && grep -qx '0::/' /proc/self/cgroup; then
     # A control group with processes cannot give controllers to its children, so the processes move to a child first.
     mkdir -p "$groups/init"
     while read -r pid; do echo "$pid" > "$groups/init/cgroup.procs" 2>/dev/null || true; done < "$groups/cgroup.procs"
