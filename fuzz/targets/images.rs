@@ -1,7 +1,10 @@
-//! Images of strangers: references, manifests, configurations, recipes.
+//! Images of strangers: references, manifests, configurations, recipes, Dockerfiles.
 #![no_main]
 
-use burrow_images::{Reference, manifest, recipe};
+use std::collections::BTreeMap;
+
+use burrow_images::dockerfile::{self, PlanOptions};
+use burrow_images::{Platform, Reference, manifest, recipe};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -10,5 +13,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = Reference::parse(text);
         let _ = recipe::parse(text);
+        let options = PlanOptions { arguments: &BTreeMap::new(), target: None, platform: &Platform::host() };
+        if let Ok(plan) = dockerfile::parse(text).and_then(|file| file.plan(&options)) {
+            let _ = plan.lower(&BTreeMap::new());
+        }
     }
 });

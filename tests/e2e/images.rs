@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use crate::harness::{Daemon, eventually, run};
 
 /// A tar archive under construction.
-struct Tar(tar::Builder<Vec<u8>>);
+pub(crate) struct Tar(tar::Builder<Vec<u8>>);
 
 impl Tar {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tar::Builder::new(Vec::new()))
     }
 
@@ -26,13 +26,13 @@ impl Tar {
         header
     }
 
-    fn file(mut self, path: &str, content: &[u8]) -> Self {
+    pub(crate) fn file(mut self, path: &str, content: &[u8]) -> Self {
         let mut header = Self::header(tar::EntryType::Regular, content.len());
         self.0.append_data(&mut header, path, content).unwrap();
         self
     }
 
-    fn directory(mut self, path: &str) -> Self {
+    pub(crate) fn directory(mut self, path: &str) -> Self {
         let mut header = Self::header(tar::EntryType::Directory, 0);
         self.0.append_data(&mut header, path, std::io::empty()).unwrap();
         self
@@ -44,13 +44,13 @@ impl Tar {
         self
     }
 
-    fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
 }
 
 /// A program that needs only a kernel: it prints `message` and exits with 0.
-fn program(message: &str) -> Vec<u8> {
+pub(crate) fn program(message: &str) -> Vec<u8> {
     if cfg!(not(target_arch = "x86_64")) {
         panic!("this program is written for another machine");
     }
@@ -100,7 +100,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// An archive as written by `docker save`.
-fn docker_save(name: &str, config: &serde_json::Value, layers: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn docker_save(name: &str, config: &serde_json::Value, layers: &[Vec<u8>]) -> Vec<u8> {
     let diff_ids: Vec<String> = layers.iter().map(|layer| format!("sha256:{}", sha256(layer))).collect();
     let document = serde_json::json!({
         "architecture": "amd64", "os": "linux", "config": config,
@@ -119,18 +119,18 @@ fn docker_save(name: &str, config: &serde_json::Value, layers: &[Vec<u8>]) -> Ve
 }
 
 /// A folder for archives and build files.
-struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn put(&self, name: &str, content: &[u8]) -> String {
+    pub(crate) fn put(&self, name: &str, content: &[u8]) -> String {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
@@ -153,14 +153,14 @@ fn volumes(daemon: &Daemon) -> Vec<String> {
 /// No upload or download is left. The caller must wait for this: a client that aborts its upload exits before the daemon
 /// has noticed.
 #[track_caller]
-fn scratch_empties(daemon: &Daemon) {
+pub(crate) fn scratch_empties(daemon: &Daemon) {
     let scratch = daemon.state_dir().join("scratch");
     eventually("scratch to be empty", || fs::read_dir(&scratch).unwrap().next().is_none().then_some(()));
 }
 
 /// Standard error of a command that must fail.
 #[track_caller]
-fn refused(daemon: &Daemon, arguments: &[&str]) -> String {
+pub(crate) fn refused(daemon: &Daemon, arguments: &[&str]) -> String {
     let output = daemon.cli(arguments);
     assert!(!output.status.success(), "{arguments:?} succeeded");
     String::from_utf8(output.stderr).unwrap()
@@ -168,7 +168,7 @@ fn refused(daemon: &Daemon, arguments: &[&str]) -> String {
 
 /// Standard error of a command that must succeed: where progress goes.
 #[track_caller]
-fn progress(daemon: &Daemon, arguments: &[&str]) -> String {
+pub(crate) fn progress(daemon: &Daemon, arguments: &[&str]) -> String {
     let output = daemon.cli(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{arguments:?}: {said}");
@@ -583,14 +583,14 @@ fn hostile_archives_are_refused_entirely() {
 // === A registry ===
 
 /// Debian's `docker-registry` on loopback.
-struct Registry {
+pub(crate) struct Registry {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     _place: Folder,
 }
 
 impl Registry {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let place = Folder::new();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -611,7 +611,7 @@ impl Registry {
     }
 
     /// Uploads an archive of `docker save` to it.
-    fn push(&self, archive: &Path, name: &str) -> String {
+    pub(crate) fn push(&self, archive: &Path, name: &str) -> String {
         let reference = format!("{}/{name}", self.address);
         let source = format!("docker-archive:{}", archive.display());
         run(Command::new("skopeo")

@@ -26,6 +26,7 @@ mod crash;
 mod daemon;
 mod dead_guest;
 mod diff;
+mod dockerfiles;
 mod egress;
 mod execs;
 mod files;

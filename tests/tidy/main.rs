@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dial", &[]),
     ("client", &["api", "dial", "model"]),
     // `burrow serve` and the helper roles live in the same binary, hence the arrow to the daemon.
-    ("cli", &["api", "audit", "client", "daemon", "mcp", "model", "ssh"]),
+    ("cli", &["api", "audit", "client", "daemon", "mcp", "model", "ssh", "trees"]),
     ("mcp", &["api", "client"]),
     ("ssh", &["api", "client"]),
     // The interfaces compile side by side: none uses another one but the gateway, which reaches into sandboxes.

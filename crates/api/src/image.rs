@@ -77,6 +77,8 @@ pub enum ImageFrom {
     Packages,
     /// A recipe (build file).
     Recipe,
+    /// A Dockerfile.
+    Dockerfile,
     /// The files of a sandbox.
     Sandbox,
 }
@@ -117,10 +119,19 @@ pub struct BuildImage {
     /// `recipe`: the text of the recipe. A recipe that copies files is sent to `/v1/images/build`, with its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<String>,
-    /// `packages`, `recipe`: run every step, and do not use the cache of earlier builds.
+    /// `dockerfile`: the text of the Dockerfile. One that copies files is sent to `/v1/images/build`, with its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dockerfile: Option<String>,
+    /// `dockerfile`: values of its arguments (`ARG`). They are part of the cache's keys, not of the image.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub build_args: BTreeMap<String, String>,
+    /// `dockerfile`: the name or number of the stage to build; the last one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// `packages`, `recipe`, `dockerfile`: run every step, and do not use the cache of earlier builds.
     #[serde(default)]
     pub no_cache: bool,
-    /// `recipe`: what its `run` steps may connect to; the daemon's default for sandboxes when absent. Packages are
+    /// `recipe`, `dockerfile`: what its `run` steps may connect to; the daemon's default for sandboxes when absent. Packages are
     /// always fetched from the package sources of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<crate::NetworkRequest>,

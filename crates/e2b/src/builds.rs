@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_engine::{BuildOptions, EngineError, ImageProgress, ImageProgressSink, ItemState, PullOptions};
+use burrow_engine::{BuildOptions, BuildSource, EngineError, ImageProgress, ImageProgressSink, ItemState, PullOptions};
 use burrow_guest::protocol::ErrorCode as GuestCode;
 use burrow_images::recipe::{Recipe, Step};
 use burrow_model::{Image, ImageName, NetworkMode, NetworkPolicy, TenantId};
@@ -398,7 +398,7 @@ impl Work {
         let context = if copies { Some(copies::context(&self.app, uploads).await?) } else { None };
         let current = Current::default();
         let options = BuildOptions {
-            recipe: Recipe { base: base.id.to_string(), steps: plan.steps },
+            source: BuildSource::Recipe(Recipe { base: base.id.to_string(), steps: plan.steps }),
             context,
             // If the start command fails, the name keeps its previous image.
             name: Some(self.name.clone()).filter(|_| commands.is_none()),

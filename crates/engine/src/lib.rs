@@ -57,7 +57,7 @@ pub use guest::ports::{PortList, PortStream};
 pub use guest::services::ServiceStatus;
 pub use guest::{Guest, GuestReader, GuestWriter};
 pub use images::{
-    BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
+    BuildContext, BuildOptions, BuildSource, BuildStage, DockerSource, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
     ImageItem, ImageProgress, ImageProgressSink, ItemState, OpenedArchive, PruneReport, PullOptions,
     RemoveResult, packages_recipe,
 };

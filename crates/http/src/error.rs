@@ -520,9 +520,10 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
 
 fn code_of_image(error: &ImageError) -> ErrorCode {
     match error {
-        ImageError::Reference { .. } | ImageError::Digest { .. } | ImageError::Recipe { .. } => {
-            ErrorCode::InvalidRequest
-        }
+        ImageError::Reference { .. }
+        | ImageError::Digest { .. }
+        | ImageError::Recipe { .. }
+        | ImageError::Dockerfile { .. } => ErrorCode::InvalidRequest,
         ImageError::NotFound { .. } => ErrorCode::NotFound,
         ImageError::Connect { .. }
         | ImageError::Transfer { .. }

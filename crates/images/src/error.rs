@@ -76,6 +76,8 @@ pub enum ImageError {
 
     #[error("the build file is refused{}: {reason}", at_line(*.line))]
     Recipe { line: Option<usize>, reason: String },
+    #[error("Dockerfile:{line}: {reason}")]
+    Dockerfile { line: usize, reason: String },
 }
 
 impl ImageError {
@@ -120,6 +122,7 @@ impl ImageError {
             }
             Self::Owner { .. } => Some("change the owner when building the image, as with `chown -R 0:0`"),
             Self::Recipe { .. } => Some("see the reference of build files in the documentation"),
+            Self::Dockerfile { .. } => Some("the documentation of images lists the supported instructions"),
             Self::Unpackable { .. } => Some("remove or rename the file, then try again"),
             Self::Json { .. }
             | Self::Document { .. }

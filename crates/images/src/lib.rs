@@ -1,4 +1,4 @@
-//! Image formats: pulling from OCI registries, reading and writing archives, applying layers to a directory.
+//! Image formats: pulling from OCI registries, reading and writing archives, applying layers to a directory, build files.
 //!
 //! ```text
 //!  registry::Puller ─┐                      ┌─► layer::apply ─► a directory, uids shifted
@@ -18,6 +18,7 @@
 pub mod archive;
 mod digest;
 mod disk_space;
+pub mod dockerfile;
 mod entries;
 mod error;
 pub mod export;

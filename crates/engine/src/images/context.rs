@@ -70,7 +70,8 @@ impl Engine {
 }
 
 impl BuildContext {
-    fn files(&self) -> PathBuf {
+    /// The directory of the files.
+    pub(super) fn files(&self) -> PathBuf {
         self.folder.path.join("files/context")
     }
 

@@ -14,6 +14,7 @@
 //! A request is completed even if its client disconnects, but not if the daemon ends.
 
 mod build;
+mod build_stages;
 mod builder;
 mod commit;
 mod config;
@@ -32,6 +33,7 @@ mod sources;
 mod stack;
 pub(crate) mod starting_points;
 mod step;
+mod tree_steps;
 mod work;
 
 use burrow_model::{BUILD_LABEL, Image, ImageId, ImageName, ImageOrigin, ImageRef, ImageStep, TenantId};
@@ -44,6 +46,7 @@ use finish::{Files, prepare_for_drivers};
 use layers::discard;
 
 pub use build::{BuildOptions, packages_recipe};
+pub use build_stages::{BuildSource, DockerSource};
 pub use builder::{BuildStage, ImageBuilder};
 pub use commit::{CommitOptions, ConfigChange};
 pub use context::BuildContext;

@@ -16,7 +16,7 @@ use burrow_images::ImageError;
 use burrow_images::recipe::Run;
 use burrow_model::{
     BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, Limits, NetworkPolicy, Rates, SandboxId,
-    SleepPolicy, TenantId,
+    SleepPolicy, TenantId, VolumeMount,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -67,6 +67,7 @@ impl<'a> StepSandbox<'a> {
         build: &str,
         disk: &ImageId,
         (network, limits): (NetworkPolicy, Limits),
+        volumes: Vec<VolumeMount>,
     ) -> Result<Self, EngineError> {
         let expires_ms = Some(engine.now_ms() + SANDBOX_TIME_MAX_MS);
         let options = CreateOptions {
@@ -88,7 +89,7 @@ impl<'a> StepSandbox<'a> {
             rotate: None,
             memory: burrow_model::MemorySpec::quiet(),
             lease: None,
-            volumes: Vec::new(),
+            volumes,
             idempotency: None,
         };
         // A layer is no image, but a sandbox can be created from it like from one.
@@ -160,14 +161,25 @@ impl<'a> StepSandbox<'a> {
             _ => copy_source,
         };
         self.make_directory(&copy_source.into, owner.clone()).await?;
-        let request =
-            Request::TarIn(TarIn { path: copy_source.into.clone(), user: owner.or(Some("0:0".to_owned())) });
-        let (mut reader, mut writer) = guest.open(&request).await?.split();
+        let into = copy_source.into.clone();
+        let owner = owner.or(Some("0:0".to_owned()));
+        self.unpack(into, owner, move |out| copy_source.pack(out)).await
+    }
+
+    /// Unpacks a tar into an existing directory. Without an owner, the files have those in the tar.
+    pub(super) async fn unpack(
+        &self,
+        path: String,
+        user: Option<String>,
+        pack: impl FnOnce(FrameSplitter) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), EngineError> {
+        let guest = self.guest().await?;
+        let (mut reader, mut writer) = guest.open(&Request::TarIn(TarIn { path, user })).await?.split();
         let (sender, mut pieces) = mpsc::channel::<Vec<u8>>(PIECES_MAX);
         let packing = tokio::spawn(blocking(move || {
             let failed =
                 |source| ImageError::Io { step: "pack", what: "the files to copy".to_owned(), source };
-            copy_source.pack(FrameSplitter(sender)).map_err(|source| failed(source).into())
+            pack(FrameSplitter(sender)).map_err(|source| failed(source).into())
         }));
         let send = async {
             while let Some(piece) = pieces.recv().await {
@@ -203,16 +215,16 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// Makes a directory and its missing parents, which belong to `user` (root when absent).
-    async fn make_directory(&self, path: &str, user: Option<String>) -> Result<(), EngineError> {
+    pub(super) async fn make_directory(&self, path: &str, user: Option<String>) -> Result<(), EngineError> {
         let request = Request::MakeDir { path: path.to_owned(), parents: true, mode: None, user };
         self.guest().await?.call::<FileEntry>(&request).await.map(drop)
     }
 
-    async fn guest(&self) -> Result<Guest, EngineError> {
+    pub(super) async fn guest(&self) -> Result<Guest, EngineError> {
         self.engine.guest(self.tenant, &self.row.id).await
     }
 
-    async fn exec(
+    pub(super) async fn exec(
         &self,
         step: &str,
         options: ExecOptions,
@@ -255,15 +267,15 @@ fn refusals(denied: &[DeniedTraffic]) -> String {
         .collect()
 }
 
-async fn is_directory(guest: &Guest, path: String) -> bool {
+pub(super) async fn is_directory(guest: &Guest, path: String) -> bool {
     let found = guest.call::<FileEntry>(&Request::Stat { path, follow: true }).await;
     found.is_ok_and(|entry| entry.kind == FileKind::Directory)
 }
 
 /// The default `PATH`, for an image that sets none.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-fn exec(
+pub(super) fn exec(
     argv: Vec<String>,
     env: BTreeMap<String, String>,
     workdir: Option<String>,
@@ -332,7 +344,7 @@ impl Tail {
 }
 
 /// Splits what is written into frames.
-struct FrameSplitter(mpsc::Sender<Vec<u8>>);
+pub(super) struct FrameSplitter(mpsc::Sender<Vec<u8>>);
 
 impl io::Write for FrameSplitter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

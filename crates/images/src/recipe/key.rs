@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Run, Step};
+use super::{Run, RunCommand, RunMount, SourceTree, Step, TreeCopy};
 use crate::{Digest, Hasher};
 
 /// Identifies the image after a step. The same base, steps and files have the same key.
@@ -55,6 +55,9 @@ pub fn key(parent: StepKey, step: &Step, content: Option<Digest>) -> StepKey {
         Step::Entrypoint(argv) => fields.list("entrypoint", argv),
         Step::Cmd(argv) => fields.list("cmd", argv),
         Step::Labels(labels) => fields.map("labels", labels),
+        Step::Command(command) => fields.command(command),
+        Step::CopyTree(copy) => fields.tree_copy(copy),
+        Step::Expose(ports) => fields.list("expose", &ports.iter().cloned().collect::<Vec<_>>()),
     }
     fields.optional(content.map(|content| content.to_string()).as_deref());
     StepKey(fields.0.finish())
@@ -83,6 +86,41 @@ impl Fields {
         self.text(kind);
         self.bytes(&(texts.len() as u64).to_le_bytes());
         texts.iter().for_each(|text| self.text(text));
+    }
+
+    fn command(&mut self, command: &RunCommand) {
+        let RunCommand { argv, arguments, mounts, offline } = command;
+        self.list("command", argv);
+        self.map("arguments", arguments);
+        self.text(if *offline { "offline" } else { "online" });
+        self.bytes(&(mounts.len() as u64).to_le_bytes());
+        for mount in mounts {
+            match mount {
+                // Which cache it is does not change the result.
+                RunMount::Cache(cache) => self.list("cache", std::slice::from_ref(&cache.target)),
+                RunMount::Bind { tree: _, source, target } => {
+                    self.list("bind", &[source.clone(), target.clone()])
+                }
+                RunMount::Tmpfs { target } => self.list("tmpfs", std::slice::from_ref(target)),
+            }
+        }
+    }
+
+    fn tree_copy(&mut self, copy: &TreeCopy) {
+        // The digest of the content covers the sources, wherever they are from.
+        let TreeCopy { tree, sources, files, to, owner, mode, unpack } = copy;
+        self.text("copy tree");
+        self.text(if *tree == SourceTree::Context { "context" } else { "tree" });
+        self.list("sources", sources);
+        self.bytes(&(files.len() as u64).to_le_bytes());
+        for file in files {
+            self.text(&file.name);
+            self.text(&file.content);
+        }
+        self.text(to);
+        self.optional(owner.as_deref());
+        self.optional(mode.map(|mode| mode.to_string()).as_deref());
+        self.text(if *unpack { "unpack" } else { "plain" });
     }
 
     fn map(&mut self, kind: &str, map: &BTreeMap<String, String>) {

@@ -18,11 +18,15 @@
 mod content;
 mod key;
 mod raw;
+mod tree_files;
+mod tree_steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::content::content_hash;
 pub use self::key::{StepKey, base_key, key};
+pub use self::tree_files::{PackOptions, TreeFiles};
+pub use self::tree_steps::{CacheMount, InlineFile, RunCommand, RunMount, SourceTree, TreeCopy};
 use crate::{ImageError, Reference};
 
 /// A build file is written by hand, so it is much smaller.
@@ -52,6 +56,10 @@ pub enum Step {
     Entrypoint(Vec<String>),
     Cmd(Vec<String>),
     Labels(BTreeMap<String, String>),
+    // Only of Dockerfiles:
+    Command(RunCommand),
+    CopyTree(TreeCopy),
+    Expose(BTreeSet<String>),
 }
 
 /// Files from the directory of the build file.

@@ -70,7 +70,13 @@ fn the_short_form_has_the_documented_order() {
             Step::Run(_) => "run",
             Step::Env(_) => "env",
             Step::User(_) => "user",
-            Step::Workdir(_) | Step::Entrypoint(_) | Step::Cmd(_) | Step::Labels(_) => "other",
+            Step::Workdir(_)
+            | Step::Entrypoint(_)
+            | Step::Cmd(_)
+            | Step::Labels(_)
+            | Step::Command(_)
+            | Step::CopyTree(_)
+            | Step::Expose(_) => "other",
         })
         .collect();
     assert_eq!(kinds, ["packages", "copy", "copy", "run", "env", "user"]);

@@ -1,16 +1,18 @@
-//! `POST /v1/images`: creates an image from packages, a registry, a build file or a sandbox.
+//! `POST /v1/images`: creates an image from packages, a registry, a build file, a Dockerfile or a sandbox.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
 use burrow_api::{BuildImage, BuildProgress, ErrorCode, ImageConfigChange, ImageFrom};
 use burrow_engine::{
-    BuildContext, BuildOptions, CommitOptions, ConfigChange, EngineError, ObjectKind, PullOptions,
-    packages_recipe,
+    BuildContext, BuildOptions, BuildSource, CommitOptions, ConfigChange, DockerSource, EngineError,
+    ObjectKind, PullOptions, packages_recipe,
 };
-use burrow_images::recipe;
+use burrow_images::dockerfile::{self, PlanOptions};
 use burrow_images::registry::Secret;
+use burrow_images::{Platform, recipe};
 use burrow_model::{ImageName, TenantId};
 use futures_util::stream;
 
@@ -57,7 +59,9 @@ pub(super) async fn start(
     match request.from {
         ImageFrom::Default => default(app, tenant, name, request.rebuild).await,
         ImageFrom::Pull => pull(app, tenant, name, request).await,
-        ImageFrom::Packages | ImageFrom::Recipe => build(app, tenant, name, request, context).await,
+        ImageFrom::Packages | ImageFrom::Recipe | ImageFrom::Dockerfile => {
+            build(app, tenant, name, request, context).await
+        }
         ImageFrom::Sandbox => commit(app, tenant, caller, name, request).await,
     }
 }
@@ -65,6 +69,7 @@ pub(super) async fn start(
 /// Fields of another kind of image are rejected, not ignored.
 fn check_fields(request: &BuildImage) -> Result<(), ApiError> {
     let from = request.from;
+    let is_file = matches!(from, ImageFrom::Recipe | ImageFrom::Dockerfile);
     let given = [
         ("rebuild", request.rebuild, from == ImageFrom::Default),
         ("reference", request.reference.is_some(), from == ImageFrom::Pull),
@@ -74,8 +79,11 @@ fn check_fields(request: &BuildImage) -> Result<(), ApiError> {
         ("packages", !request.packages.is_empty(), from == ImageFrom::Packages),
         ("base", request.base.is_some(), from == ImageFrom::Packages),
         ("recipe", request.recipe.is_some(), from == ImageFrom::Recipe),
-        ("network", request.network.is_some(), from == ImageFrom::Recipe),
-        ("no_cache", request.no_cache, matches!(from, ImageFrom::Packages | ImageFrom::Recipe)),
+        ("dockerfile", request.dockerfile.is_some(), from == ImageFrom::Dockerfile),
+        ("build_args", !request.build_args.is_empty(), from == ImageFrom::Dockerfile),
+        ("target", request.target.is_some(), from == ImageFrom::Dockerfile),
+        ("network", request.network.is_some(), is_file),
+        ("no_cache", request.no_cache, is_file || from == ImageFrom::Packages),
         ("sandbox", request.sandbox.is_some(), from == ImageFrom::Sandbox),
         ("config", request.config.is_some(), from == ImageFrom::Sandbox),
     ];
@@ -150,12 +158,15 @@ async fn build(
     request: BuildImage,
     context: Option<BuildContext>,
 ) -> Result<Response, ApiError> {
-    let recipe = if request.from == ImageFrom::Packages {
+    let source = if request.from == ImageFrom::Packages {
         let base = request.base.unwrap_or_else(|| app.config.defaults.image.clone());
         convert::image_reference("base", &base)?;
-        packages_recipe(base, request.packages)?
+        BuildSource::Recipe(packages_recipe(base, request.packages)?)
+    } else if request.from == ImageFrom::Dockerfile {
+        let text = needed("dockerfile", request.dockerfile)?;
+        BuildSource::Dockerfile(docker_source(&text, request.build_args, request.target)?)
     } else {
-        recipe::parse(&needed("recipe", request.recipe)?).map_err(EngineError::from)?
+        BuildSource::Recipe(recipe::parse(&needed("recipe", request.recipe)?).map_err(EngineError::from)?)
     };
     let usual = app.engine.default_network();
     let network = match request.network {
@@ -166,12 +177,28 @@ async fn build(
         Some(network) => convert::network_policy(network, usual)?,
         None => usual.clone(),
     };
-    let options = BuildOptions { recipe, context, name, no_cache: request.no_cache, network, limits: None };
+    let options = BuildOptions { source, context, name, no_cache: request.no_cache, network, limits: None };
     let tenant = tenant.clone();
     let work = Work::spawn(app, |engine, tell| async move {
         Ok(vec![engine.build_recipe(&tenant, options, tell).await?])
     });
     work.answer().await
+}
+
+/// A Dockerfile with its arguments. Errors in the text are found before the work starts.
+fn docker_source(
+    text: &str,
+    arguments: BTreeMap<String, String>,
+    target: Option<String>,
+) -> Result<DockerSource, ApiError> {
+    if arguments.values().any(|value| value.contains('\0')) {
+        return Err(ApiError::invalid("`build_args` contains a NUL byte"));
+    }
+    let file = dockerfile::parse(text).map_err(EngineError::from)?;
+    let options =
+        PlanOptions { arguments: &arguments, target: target.as_deref(), platform: &Platform::host() };
+    file.plan(&options).map_err(EngineError::from)?;
+    Ok(DockerSource { file, arguments, target })
 }
 
 async fn commit(

@@ -73,7 +73,7 @@ pub(crate) async fn import(
     put, path = "/v1/images/build", tag = "images",
     request_body(
         content = Vec<u8>, content_type = "application/x-tar",
-        description = "`request`: a `BuildImage` with `from` being `recipe`; `context/`: the files that it copies",
+        description = "`request`: a `BuildImage` with `from` being `recipe` or `dockerfile`; `context/`: the files that it copies",
     ),
     responses(
         (status = 200, description = "One `BuildProgress` per line; the last is `done` or `error`", body = Progress,
@@ -90,8 +90,8 @@ pub(crate) async fn build(
     let engine = app.engine.clone();
     let context = receive(body, |stream| async move { engine.open_context(stream).await }).await?;
     let request = make::parse_request(&context.request, app.config.bounds.json_body_bytes)?;
-    if request.from != ImageFrom::Recipe {
-        return Err(ApiError::invalid("`from` must be `recipe` for a build with files"));
+    if !matches!(request.from, ImageFrom::Recipe | ImageFrom::Dockerfile) {
+        return Err(ApiError::invalid("`from` must be `recipe` or `dockerfile` for a build with files"));
     }
     make::start(&app, caller.tenant(), &caller, request, Some(context)).await
 }

@@ -74,20 +74,26 @@ class BuildImage(_BuildImageOptionalWords, total=False):
 
     base: str | None
     """`packages`: the image to install them in, by name or id; the default image when absent."""
+    build_args: dict[str, str]
+    """`dockerfile`: values of its arguments (`ARG`). They are part of the cache's keys, not of the image."""
     config: ImageConfigChange | None
     """`sandbox`: changes to the configuration of the image that the sandbox was created from."""
     credentials: RegistryCredentials | None
     """`pull`: credentials for the registry. Used for this pull and not stored."""
+    dockerfile: str | None
+    """`dockerfile`: the text of the Dockerfile. One that copies files is sent to `/v1/images/build`, with its
+    files.
+    """
     insecure: bool
     """`pull`: the registry speaks HTTP without TLS. Always allowed for loopback addresses."""
     name: str | None
     """Its name. When absent: `debian` for the default image, the reference for `pull`, else none."""
     network: NetworkRequest | None
-    """`recipe`: what its `run` steps may connect to; the daemon's default for sandboxes when absent. Packages
-    are always fetched from the package sources of the image.
+    """`recipe`, `dockerfile`: what its `run` steps may connect to; the daemon's default for sandboxes when
+    absent. Packages are always fetched from the package sources of the image.
     """
     no_cache: bool
-    """`packages`, `recipe`: run every step, and do not use the cache of earlier builds."""
+    """`packages`, `recipe`, `dockerfile`: run every step, and do not use the cache of earlier builds."""
     packages: list[str]
     """`packages`: what to install."""
     platform: str | None
@@ -102,6 +108,8 @@ class BuildImage(_BuildImageOptionalWords, total=False):
     """`pull`: where the image is, as in `registry.example.com/org/app:v1`."""
     sandbox: str | None
     """`sandbox`: the sandbox whose files are used, by name or id."""
+    target: str | None
+    """`dockerfile`: the name or number of the stage to build; the last one when absent."""
 
 
 class _ChangeMode(TypedDict):
@@ -489,7 +497,7 @@ class ImageConfigChange(TypedDict, total=False):
     workdir: str | None
 
 
-ImageFrom = Literal["default", "pull", "packages", "recipe", "sandbox"]
+ImageFrom = Literal["default", "pull", "packages", "recipe", "dockerfile", "sandbox"]
 """The source of a new image."""
 
 

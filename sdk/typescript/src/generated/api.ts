@@ -12,6 +12,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   atMs: "at_ms",
   budgetMs: "budget_ms",
   budgetTokens: "budget_tokens",
+  buildArgs: "build_args",
   byKind: "by_kind",
   bytesIn: "bytes_in",
   bytesOut: "bytes_out",
@@ -152,6 +153,7 @@ export const wireNames: Readonly<Record<string, string>> = {
 /** Properties whose keys are data and keep their names. */
 export const opaqueNames: ReadonlySet<string> = new Set([
   "arguments",
+  "buildArgs",
   "byKind",
   "changes",
   "chart",
@@ -1299,15 +1301,21 @@ interface Components {
         BuildImage: {
             /** @description `packages`: the image to install them in, by name or id; the default image when absent. */
             base?: string | null;
+            /** @description `dockerfile`: values of its arguments (`ARG`). They are part of the cache's keys, not of the image. */
+            buildArgs?: {
+                [key: string]: string;
+            };
             config?: Schemas["ImageConfigChange"] | null;
             credentials?: Schemas["RegistryCredentials"] | null;
+            /** @description `dockerfile`: the text of the Dockerfile. One that copies files is sent to `/v1/images/build`, with its files. */
+            dockerfile?: string | null;
             from?: Schemas["ImageFrom"];
             /** @description `pull`: the registry speaks HTTP without TLS. Always allowed for loopback addresses. */
             insecure?: boolean;
             /** @description Its name. When absent: `debian` for the default image, the reference for `pull`, else none. */
             name?: string | null;
             network?: Schemas["NetworkRequest"] | null;
-            /** @description `packages`, `recipe`: run every step, and do not use the cache of earlier builds. */
+            /** @description `packages`, `recipe`, `dockerfile`: run every step, and do not use the cache of earlier builds. */
             noCache?: boolean;
             /** @description `packages`: what to install. */
             packages?: string[];
@@ -1321,6 +1329,8 @@ interface Components {
             reference?: string | null;
             /** @description `sandbox`: the sandbox whose files are used, by name or id. */
             sandbox?: string | null;
+            /** @description `dockerfile`: the name or number of the stage to build; the last one when absent. */
+            target?: string | null;
         };
         /** @description One line of the response to a long request on images. */
         BuildProgress: {
@@ -2497,7 +2507,7 @@ interface Components {
          * @description The source of a new image.
          * @enum {string}
          */
-        ImageFrom: "default" | "pull" | "packages" | "recipe" | "sandbox";
+        ImageFrom: "default" | "pull" | "packages" | "recipe" | "dockerfile" | "sandbox";
         /** @description A layer of an image. It is stored once, for all images that use it. */
         ImageLayer: {
             /** @description Chain id, or the key of a build step. */

@@ -1,14 +1,19 @@
 //! `burrow image build` and `commit`: creates images.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use burrow_api::defaults::IMAGE;
 use burrow_api::{BuildImage, Image, ImageConfigChange, ImageFrom, NetworkMode, NetworkRequest};
 use clap::builder::PossibleValuesParser;
 
 use super::bundle::{self, Bundle};
+use super::docker_context::{self, DockerContext};
 use super::follow::follow;
+use super::ignore::IgnoreRules;
 use super::transfer::{import_file, print_ids};
 use crate::commands::prelude::*;
-use crate::transfer::bridge::send_written;
+use crate::transfer::bridge::{QueueWriter, send_written};
 use crate::transfer::input::read_text;
 use crate::transfer::save::parent;
 
@@ -22,15 +27,18 @@ const READY: [(&str, &str); 3] = [
 /// A build file has about a page.
 const RECIPE_BYTES_MAX: u64 = 256 << 10;
 
-/// Build an image: the default one, from packages, or from a build file
+/// Build an image: the default one, from packages, or from a Dockerfile or build file
 ///
-/// Steps are cached: a step that ran before, on the same image and with the same files, is not run again.
+/// Steps are cached: a step that ran before, on the same image and with the same files, is not run again. A directory is
+/// built by its Dockerfile, or else by its burrow.yaml.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow image build                                      the default image, unless it exists
   burrow image build --packages nodejs,npm --name node    the default image with packages
   burrow image build --ready python-interpreter           Python for `burrow code`
+  burrow image build --name app .                         the Dockerfile in this directory
+  burrow image build -f Dockerfile.dev --target test --build-arg VERSION=2 --name app-test .
   burrow image build -f burrow.yaml --name app --allow packages.example.com
 
 A build file:
@@ -43,7 +51,10 @@ A build file:
     - workdir: /srv/app
     - cmd: [node, server.js]")]
 pub(crate) struct BuildArgs {
-    /// Build file; `-` for standard input
+    /// Directory with a Dockerfile or burrow.yaml, and with the files to copy
+    #[arg(value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath, conflicts_with_all = ["packages", "from", "ready"])]
+    directory: Option<PathBuf>,
+    /// Dockerfile or build file; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["packages", "from", "ready"])]
     file: Option<PathBuf>,
     /// Image whose build file is included in Burrow
@@ -51,7 +62,7 @@ pub(crate) struct BuildArgs {
     #[arg(conflicts_with_all = ["packages", "from"])]
     ready: Option<String>,
     /// Directory of the files to copy; that of the build file by default
-    #[arg(long, value_name = "DIRECTORY", requires = "file")]
+    #[arg(long, value_name = "DIRECTORY", requires = "file", conflicts_with = "directory")]
     context: Option<PathBuf>,
     /// Packages to install
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -59,14 +70,20 @@ pub(crate) struct BuildArgs {
     /// Image to install the packages in; the default image if omitted
     #[arg(long, value_name = "IMAGE", requires = "packages")]
     from: Option<String>,
+    /// Stage of the Dockerfile to build, by name or number; the last one if omitted
+    #[arg(long, value_name = "STAGE")]
+    target: Option<String>,
+    /// Value of an ARG of the Dockerfile; a bare NAME takes the value from your environment; may be repeated
+    #[arg(long = "build-arg", value_name = "NAME=VALUE", value_parser = parse::variable)]
+    build_args: Vec<(String, String)>,
     /// Name of the image
-    #[arg(long)]
+    #[arg(short = 't', long, alias = "tag")]
     name: Option<String>,
     /// Run every step, without the cache
     #[arg(long)]
     no_cache: bool,
     /// Build the default image again, even if it exists
-    #[arg(long, conflicts_with_all = ["file", "packages", "ready"])]
+    #[arg(long, conflicts_with_all = ["directory", "file", "packages", "ready"])]
     rebuild: bool,
     /// Network mode of `run` steps; `open` by default with `--ready`
     #[arg(long, value_name = "MODE", value_parser = parse::one_of::<NetworkMode>(["none", "allowlist", "open"]), conflicts_with = "packages")]
@@ -112,8 +129,8 @@ pub(crate) struct CommitArgs {
 pub(super) async fn run(ctx: &Context, args: BuildArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     let json = args.json;
-    let images = if args.file.is_some() {
-        from_file(&client, args).await?
+    let images = if args.file.is_some() || args.directory.is_some() {
+        vec![from_file(&client, FileBuild::of(args)?).await?]
     } else if args.ready.is_some() {
         from_ready(&client, args).await?
     } else {
@@ -202,28 +219,109 @@ impl BuildArgs {
     }
 }
 
-async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop> {
-    let network = args.network();
-    let file = args.file.unwrap_or_default();
+/// A build from a Dockerfile or a build file.
+#[derive(Debug)]
+pub(crate) struct FileBuild {
+    pub(crate) file: PathBuf,
+    /// The directory of the files to copy.
+    pub(crate) directory: PathBuf,
+    pub(crate) target: Option<String>,
+    pub(crate) build_args: BTreeMap<String, String>,
+    pub(crate) name: Option<String>,
+    pub(crate) no_cache: bool,
+    pub(crate) network: Option<NetworkRequest>,
+}
+
+impl FileBuild {
+    fn of(args: BuildArgs) -> Result<Self, Stop> {
+        let network = args.network();
+        let file = match (args.file, &args.directory) {
+            (Some(file), _) => file,
+            (None, Some(directory)) => file_in(directory)?,
+            (None, None) => PathBuf::new(),
+        };
+        Ok(Self {
+            directory: args.directory.or(args.context).unwrap_or_else(|| parent(&file).to_owned()),
+            file,
+            target: args.target,
+            build_args: args.build_args.into_iter().collect(),
+            name: args.name,
+            no_cache: args.no_cache,
+            network,
+        })
+    }
+}
+
+/// The file that describes how to build a directory.
+fn file_in(directory: &Path) -> Result<PathBuf, Stop> {
+    const NAMES: [&str; 4] = ["Dockerfile", "Containerfile", "burrow.yaml", "burrow.yml"];
+    let found = NAMES.iter().map(|name| directory.join(name)).find(|file| file.exists());
+    found.ok_or_else(|| {
+        let directory = directory.display();
+        let what =
+            format!("could not build `{directory}`: it contains neither a Dockerfile nor a burrow.yaml");
+        Failure::new(what).hint("name the file with -f").into()
+    })
+}
+
+/// Builds an image from a file and a directory.
+pub(crate) async fn from_file(client: &Client, build: FileBuild) -> Result<Image, Stop> {
+    let file = build.file.clone();
     let what = || format!("could not build `{}`", file.display());
-    let recipe = read_text(&file, RECIPE_BYTES_MAX).or_fail(what)?;
-    let copied = bundle::copied(&recipe);
-    let request = BuildImage {
-        from: ImageFrom::Recipe,
-        name: args.name,
-        recipe: Some(recipe),
-        no_cache: args.no_cache,
-        network,
+    let text = read_text(&file, RECIPE_BYTES_MAX).or_fail(what)?;
+    let base = BuildImage {
+        name: build.name,
+        no_cache: build.no_cache,
+        network: build.network,
         ..BuildImage::default()
     };
-    if copied.is_empty() {
-        let lines = client.build_image(&request).await.or_fail(what)?;
-        return follow(lines, what).await;
+    let images = if docker_context::is_dockerfile(&file, &text) {
+        let needs_context = docker_context::needs_context(&text);
+        let (dockerfile, build_args, target) = (Some(text), build.build_args, build.target);
+        let request = BuildImage { from: ImageFrom::Dockerfile, dockerfile, build_args, target, ..base };
+        if needs_context {
+            let ignored = IgnoreRules::read(&file, &build.directory).or_fail(what)?;
+            let context = DockerContext { request, directory: build.directory, ignored };
+            send(client, move |writer| context.pack(writer), what).await?
+        } else {
+            make_from(client, &request, what).await?
+        }
+    } else {
+        if build.target.is_some() || !build.build_args.is_empty() {
+            return fail(what(), "--target and --build-arg are for Dockerfiles, and this is a build file");
+        }
+        let copied = bundle::copied(&text);
+        let request = BuildImage { from: ImageFrom::Recipe, recipe: Some(text), ..base };
+        if copied.is_empty() {
+            make_from(client, &request, what).await?
+        } else {
+            let bundle = Bundle { request, directory: build.directory, copied };
+            send(client, move |writer| bundle.pack(writer), what).await?
+        }
+    };
+    match images.into_iter().next() {
+        Some(image) => Ok(image),
+        None => fail(what(), "the daemon sent no image; see its log"),
     }
-    let directory = args.context.unwrap_or_else(|| parent(&file).to_owned());
-    let bundle = Bundle { request, directory, copied };
+}
+
+async fn make_from(
+    client: &Client,
+    request: &BuildImage,
+    what: impl Fn() -> String,
+) -> Result<Vec<Image>, Stop> {
+    let lines = client.build_image(request).await.or_fail(&what)?;
+    follow(lines, what).await
+}
+
+/// Sends an archive of the request and its files.
+async fn send(
+    client: &Client,
+    pack: impl FnOnce(&mut QueueWriter) -> io::Result<()> + Send + 'static,
+    what: impl Fn() -> String,
+) -> Result<Vec<Image>, Stop> {
     let send = async |body| client.build_image_with(body).await;
-    let (lines, ()) = send_written(move |writer| bundle.pack(writer), send, what).await?;
+    let (lines, ()) = send_written(pack, send, &what).await?;
     follow(lines, what).await
 }
 

@@ -21,13 +21,7 @@ impl Bundle {
     /// Blocks.
     pub(super) fn pack(&self, into: impl Write) -> io::Result<()> {
         let mut builder = tar::Builder::new(into);
-        let request = serde_json::to_vec(&self.request).map_err(io::Error::other)?;
-        let mut header = tar::Header::new_gnu();
-        header.set_size(request.len() as u64);
-        header.set_mode(0o600);
-        header.set_uid(0);
-        header.set_gid(0);
-        builder.append_data(&mut header, "request", request.as_slice())?;
+        append_request(&mut builder, &self.request)?;
         let mut tree = Tree::new(builder);
         tree.directory_entry(&self.directory, Path::new("context"))?;
         for from in &self.copied {
@@ -57,6 +51,17 @@ impl Bundle {
         }
         tree.finish()
     }
+}
+
+/// Adds the request, which comes first.
+pub(super) fn append_request(builder: &mut tar::Builder<impl Write>, request: &BuildImage) -> io::Result<()> {
+    let request = serde_json::to_vec(request).map_err(io::Error::other)?;
+    let mut header = tar::Header::new_gnu();
+    header.set_size(request.len() as u64);
+    header.set_mode(0o600);
+    header.set_uid(0);
+    header.set_gid(0);
+    builder.append_data(&mut header, "request", request.as_slice())
 }
 
 /// The files that a build file copies. The daemon reports errors in the file, since it parses all of it.

@@ -19,11 +19,11 @@ struct ProgressDisplay {
     items: BTreeMap<u32, ProgressBar>,
     /// Without a terminal: the stage that was printed last, and the printed state of each item.
     last_stage: String,
-    states: BTreeMap<u32, ItemState>,
+    states: BTreeMap<u32, (String, ItemState)>,
 }
 
 /// Reads events to the end, and returns the images.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     mut lines: NdjsonStream<BuildProgress>,
     what: impl Fn() -> String,
 ) -> Result<Vec<Image>, Stop> {
@@ -78,8 +78,11 @@ impl ProgressDisplay {
         let word = print::json::word(state);
         let what = escape(what);
         let Some(bars) = &self.bars else {
-            if self.states.insert(index, state) != Some(state) {
+            // The layers of a pull and the steps of a build have the same numbers.
+            let shown = (what.clone(), state);
+            if self.states.get(&index) != Some(&shown) {
                 print::note(format!("[{}/{count}] {what}: {word}", index + 1));
+                self.states.insert(index, shown);
             }
             return;
         };

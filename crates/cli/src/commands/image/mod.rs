@@ -4,7 +4,9 @@ use crate::commands::prelude::*;
 
 mod build;
 mod bundle;
+mod docker_context;
 mod follow;
+mod ignore;
 mod show;
 mod transfer;
 
@@ -16,6 +18,7 @@ pub(crate) use build::provide_default;
 Examples:
   burrow image pull python:3.12 && burrow run --rm --image python:3.12 -- python3 -V
   burrow image build --packages nodejs,npm --name node
+  burrow image build --name app .
   burrow image build -f burrow.yaml --name app
   burrow image commit dev --name my-setup
   burrow image export my-setup -o my-setup.tar
