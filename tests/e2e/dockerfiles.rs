@@ -272,3 +272,49 @@ fn images_that_a_dockerfile_names_are_pulled_if_they_are_missing() {
     let said = refused(&daemon, &["image", "build", "-f", &missing]);
     assert!(said.contains("does not exist in the registry"), "{said}");
 }
+
+#[test]
+fn a_devcontainer_is_built_and_set_up() {
+    let daemon = Daemon::start();
+    let place = Folder::new();
+    place.put(
+        "app/.devcontainer/Dockerfile",
+        b"FROM debian\nARG WHO\nRUN useradd -m dev && echo $WHO > /who\nCOPY tool /opt/tool\n",
+    );
+    place.put("app/tool", b"tool\n");
+    let json = r#"{
+        // built from the directory above
+        "build": { "dockerfile": "Dockerfile", "context": "..", "args": { "WHO": "me" } },
+        "remoteUser": "dev",
+        "containerEnv": { "WORKSPACE": "${containerWorkspaceFolder}" },
+        "postCreateCommand": "cat /who /opt/tool tool > made; id -un >> made; echo $WORKSPACE >> made",
+        "forwardPorts": [3000],
+    }"#;
+    place.put("app/.devcontainer/devcontainer.json", json.as_bytes());
+    let directory = place.path("app").display().to_string();
+    let said = progress(&daemon, &["create", "web", "--devcontainer", &directory]);
+    assert!(
+        said.contains("running postCreateCommand") && said.contains("burrow port-forward web 3000"),
+        "{said}"
+    );
+    let seen = daemon.ok(&["exec", "web", "-c", "pwd; cat made; stat -c %U tool"]);
+    assert_eq!(seen, "/workspaces/app\nme\ntool\ntool\ndev\n/workspaces/app\ndev");
+    progress(&daemon, &["create", "web", "--if-not-exists", "--devcontainer", &directory]);
+    assert_eq!(
+        daemon.ok(&["exec", "web", "-c", "wc -l < made"]),
+        "5",
+        "an existing sandbox is not set up again"
+    );
+    place.put(
+        "app/.devcontainer/devcontainer.json",
+        br#"{ "image": "debian", "postCreateCommand": "echo sad; exit 4" }"#,
+    );
+    let said = refused(&daemon, &["create", "--devcontainer", &directory]);
+    assert!(
+        said.contains("postCreateCommand") && said.contains("exited with code 4") && said.contains("sad"),
+        "{said}"
+    );
+    place.put("app/.devcontainer/devcontainer.json", br#"{ "image": "debian", "features": { "x": {} } }"#);
+    let said = refused(&daemon, &["create", "--devcontainer", &directory]);
+    assert!(said.contains("`features` are not supported"), "{said}");
+}

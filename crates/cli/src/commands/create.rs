@@ -4,6 +4,7 @@ use burrow_api::CreateSandbox;
 use burrow_client::CreateOutcome;
 
 use super::creation::create_sandbox;
+use super::devcontainer::Devcontainer;
 use super::egress::apply;
 use super::flags::SandboxFlags;
 use crate::commands::prelude::*;
@@ -22,6 +23,7 @@ Examples:
   burrow create web --sleep-after 5m --hibernate-after 1h --stop-after 7d
   burrow create web --from known-good --rotate-every 7d
   burrow create web --policy policy.yaml
+  burrow create web --devcontainer . --net open
   burrow create web --memory ops --attach handbook:ro --remember errors
 
 A specification:
@@ -39,6 +41,11 @@ pub(crate) struct CreateArgs {
     /// Specification in YAML; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Directory with a .devcontainer/devcontainer.json, which is copied into the sandbox
+    ///
+    /// Its image is pulled or built, and its commands (onCreateCommand, postCreateCommand and so on) run in the sandbox.
+    #[arg(long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath, conflicts_with_all = ["file", "image", "from"])]
+    devcontainer: Option<PathBuf>,
     /// Policy file with egress rules and secrets; replaces `network` of the specification
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["net", "allow", "sets", "deny"])]
     policy: Option<PathBuf>,
@@ -82,7 +89,15 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
         }
         None => request,
     };
+    let devcontainer = args.devcontainer.as_deref().map(Devcontainer::read).transpose()?;
+    let request = match &devcontainer {
+        Some(devcontainer) => devcontainer.prepare(&client, request).await?,
+        None => request,
+    };
     let (created, sandbox) = create_sandbox(&client, &request, from.as_deref()).await?;
+    if let (Some(devcontainer), CreateOutcome::New) = (&devcontainer, created) {
+        devcontainer.set_up(&client, &sandbox).await?;
+    }
     if created == CreateOutcome::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         print::note(format!(
             "sandbox `{}` exists already",

@@ -51,6 +51,7 @@ pub(crate) mod context;
 pub(crate) mod cp;
 pub(crate) mod create;
 mod creation;
+pub(crate) mod devcontainer;
 pub(crate) mod diff;
 #[cfg(feature = "daemon")]
 pub(crate) mod doctor;

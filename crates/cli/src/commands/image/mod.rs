@@ -10,7 +10,8 @@ mod ignore;
 mod show;
 mod transfer;
 
-pub(crate) use build::provide_default;
+pub(crate) use build::{FileBuild, from_file, provide_default};
+pub(crate) use follow::follow;
 
 /// Manage the images that sandboxes start from
 #[derive(Debug, Subcommand)]
