@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use burrow_images::dockerfile;
 use burrow_images::recipe::{Run, Step};
 use burrow_model::{Image, ImageConfig};
 use serde::Deserialize;
@@ -188,7 +189,7 @@ impl Planner {
                     let [name, value] = pair else {
                         return Err(Refusal::invalid("an `ENV` step requires a value"));
                     };
-                    let value = expand(value, &self.env);
+                    let value = expand(value, &self.env)?;
                     burrow_model::check_env_name(name, &value)
                         .map_err(|error| Refusal::invalid(format!("invalid `ENV` step: {error}")))?;
                     variables.insert(name.clone(), value);
@@ -197,7 +198,7 @@ impl Planner {
                 self.push(Step::Env(variables));
             }
             "WORKDIR" => {
-                let path = copy_step::destination(&expand(&needed(0)?, &self.env), &self.place());
+                let path = copy_step::destination(&expand(&needed(0)?, &self.env)?, &self.place());
                 let path = match path.trim_end_matches('/') {
                     "" => "/",
                     path => path,
@@ -208,7 +209,7 @@ impl Planner {
                 self.push(Step::Workdir(path.to_owned()));
             }
             "USER" => {
-                let name = expand(&needed(0)?, &self.env);
+                let name = expand(&needed(0)?, &self.env)?;
                 convert::user("USER", &name)?;
                 if [USER, "root"].contains(&name.as_str()) || name.parse::<u32>().is_ok() {
                     self.push(Step::User(name.clone()));
@@ -223,7 +224,8 @@ impl Planner {
                 }
             }
             "COPY" => {
-                let args: Vec<String> = args.iter().map(|arg| expand(arg, &self.env)).collect();
+                let args = args.iter().map(|arg| expand(arg, &self.env));
+                let args = args.collect::<Result<Vec<_>, _>>()?;
                 let mut copy = copy_step::step(&args, files_hash.as_deref(), &self.place())?;
                 copy.owner = copy.owner.or_else(|| Some(self.user.clone()));
                 self.push(Step::Copy(copy));
@@ -254,53 +256,21 @@ fn home(user: &str) -> String {
     }
 }
 
-/// Expands variables: `$NAME` and `${NAME}`. Unset variables become empty, as in a shell.
-fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(['$', '\\']) {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        if rest[at..].starts_with('\\') {
-            // Only characters that would be expanded can be escaped.
-            if !after.starts_with(['$', '\\']) {
-                out.push('\\');
-                rest = after;
-                continue;
-            }
-            out.push_str(&after[..1]);
-            rest = &after[1..];
-            continue;
-        }
-        let braced = after.strip_prefix('{').and_then(|inner| inner.split_once('}'));
-        let bare = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
-        let (name, next) = match braced {
-            Some((name, next)) if is_name(name) => (name, next),
-            Some(_) | None => after.split_at(bare),
-        };
-        if !is_name(name) {
-            out.push('$');
-            rest = after;
-            continue;
-        }
-        out.push_str(env.get(name).map(String::as_str).unwrap_or_else(|| usual(name)));
-        rest = next;
-    }
-    out.push_str(rest);
-    out
+/// Expands variables as in a Dockerfile: `$NAME`, `${NAME}`, `${NAME:-word}`. Unset variables become empty. Clients remove the
+/// quotes.
+fn expand(text: &str, env: &BTreeMap<String, String>) -> Result<String, Refusal> {
+    let lookup = |name: &str| {
+        // Not a variable: clients pass such texts as they are.
+        let argument = name.bytes().all(|b| b.is_ascii_digit()).then(|| format!("${name}"));
+        env.get(name).cloned().or(argument).or_else(|| usual(name).map(str::to_owned))
+    };
+    dockerfile::expand_text(text, '\\', &lookup)
+        .map_err(|reason| Refusal::invalid(format!("could not expand a variable: {reason}")))
 }
 
 /// Variables that every command has, even if the image does not set them.
-fn usual(name: &str) -> &'static str {
-    match name {
-        "PATH" => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        _ => "",
-    }
-}
-
-fn is_name(name: &str) -> bool {
-    let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    first && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+fn usual(name: &str) -> Option<&'static str> {
+    (name == "PATH").then_some("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
 #[cfg(test)]
@@ -401,10 +371,11 @@ mod tests {
             ("/opt:$A", "/opt:one"),
             ("${A}x$AB", "onex"),
             ("\\$A \\n $1 $", "$A \\n $1 $"),
-            ("${A:-x}", "${A:-x}"),
+            ("${A:-x} ${B:-x} ${A:+y}", "one x y"),
+            ("\"$A\" '$A'", "\"one\" 'one'"),
             ("x:$PATH", "x:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
         ] {
-            assert_eq!(expand(text, &env), expected, "{text}");
+            assert_eq!(expand(text, &env).unwrap(), expected, "{text}");
         }
     }
 
