@@ -132,7 +132,7 @@ async function mcpByName() {
   try {
     same(sandbox.getMcpUrl(), `https://50005-${sandbox.sandboxId}.${process.env.E2B_DOMAIN}/mcp`)
     const token = await sandbox.getMcpToken()
-    const run = { name: 'run', arguments: { command: 'echo from $((40 + 2))' } }
+    const run = { name: 'sandbox_run', arguments: { command: 'echo from $((40 + 2))' } }
     const [status, said] = await askMcp(sandbox, token, 'tools/call', run)
     assert(status === 200 && !said.isError && JSON.stringify(said).includes('from 42'), `${status} ${JSON.stringify(said)}`)
     same((await askMcp(sandbox, `${token}x`, 'tools/list', {}))[0], 401)

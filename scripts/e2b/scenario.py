@@ -1083,13 +1083,13 @@ def mcp_address(_):
         assert sandbox.get_mcp_url() == f"https://50005-{sandbox.sandbox_id}.{domain}/mcp"
         token = sandbox.get_mcp_token()
         begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "scenario", "version": "1"}}
-        run = {"name": "run", "arguments": {"command": "hostname > /tmp/by-mcp; echo from $((40 + 2))"}}
+        run = {"name": "sandbox_run", "arguments": {"command": "hostname > /tmp/by-mcp; echo from $((40 + 2))"}}
 
         def works(sandbox, token):
             status, said = ask_mcp(sandbox, token, "initialize", begin)
             assert status == 200 and said["serverInfo"]["name"] == "burrow", (status, said)
             status, said = ask_mcp(sandbox, token, "tools/list", {})
-            assert status == 200 and "run" in [tool["name"] for tool in said["tools"]], (status, said)
+            assert status == 200 and "sandbox_run" in [tool["name"] for tool in said["tools"]], (status, said)
             status, said = ask_mcp(sandbox, token, "tools/call", run)
             assert status == 200 and not said["isError"] and "from 42" in json.dumps(said), (status, said)
             assert sandbox.files.exists("/tmp/by-mcp")
@@ -1099,7 +1099,7 @@ def mcp_address(_):
             status, said = ask_mcp(sandbox, wrong, "tools/list", {})
             assert status == 401, (wrong, status, said)
         # The token gives access to this sandbox only, and cannot change its boundaries.
-        for tool, arguments in [("status", {"sandbox": other.sandbox_id}), ("fork", {})]:
+        for tool, arguments in [("sandbox_status", {"sandbox": other.sandbox_id}), ("sandbox_fork", {})]:
             status, said = ask_mcp(sandbox, token, "tools/call", {"name": tool, "arguments": arguments})
             assert status == 200 and said["isError"], said
         assert sandbox.commands.run("stat -c '%U %a' /etc/mcp-gateway/.token", user="root").stdout == "root 600\n"

@@ -34,6 +34,7 @@ mod boundaries;
 mod canaries;
 mod controls;
 mod egress;
+mod fence;
 mod files;
 mod flights;
 mod ground;
@@ -203,7 +204,7 @@ fn clients_get_no_more_than_their_keys_allow() {
 #[test]
 fn the_list_of_client_rows_is_complete() {
     let found: Vec<&str> = surfaces::ROWS.iter().map(|row| row.id).collect();
-    assert_eq!(found, ["P-S1", "P-S2", "P-S3", "P-S4", "P-S5", "P-S6", "P-S7", "P-S8"]);
+    assert_eq!(found, ["P-S1", "P-S2", "P-S3", "P-S4", "P-S5", "P-S6", "P-S7", "P-S8", "P-S9"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! P-S1 to P-S8: requests to the daemon, on every interface, with insufficient rights: a key bound to one sandbox, no
+//! P-S1 to P-S9: requests to the daemon, on every interface, with insufficient rights: a key bound to one sandbox, no
 //! key, a revoked token, a page of another site. And the log lines that a program inside can cause.
 
 use std::time::{Duration, Instant};
@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 
+use crate::fence;
 use crate::ground::{Ground, Sandbox};
 use crate::harness::{Daemon, eventually};
 use crate::report::{Finding, Row, RowFailure, ensure};
@@ -49,6 +50,13 @@ pub(crate) const ROWS: &[Row] = &[
         control: named_by_signature,
     },
     Row { id: "P-S8", what: "a neighbour's cookie", sandbox: &[], attack: tossed, control: plain_cookie },
+    Row {
+        id: "P-S9",
+        what: "a model leaves its sandbox",
+        sandbox: &[],
+        attack: fence::behind,
+        control: fence::without,
+    },
 ];
 
 /// The request of one of these rows, with or without a key.
@@ -131,7 +139,7 @@ fn widen_bound(sandbox: &Sandbox<'_>) -> Finding {
         })?;
         tried += 1;
     }
-    let forked = tool(daemon, &bound, id, "fork");
+    let forked = tool(daemon, &bound, id, "sandbox_fork");
     ensure(forked.text().contains("[forbidden]"), || format!("a model forks: {}", forked.text()))?;
     let client = SshClient::stranger(daemon);
     let mut add = daemon.command(&["ssh-key", "add", client.public_key().to_str().unwrap()]);

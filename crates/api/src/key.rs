@@ -13,6 +13,9 @@ pub struct CreateKey {
     /// Only this sandbox (name or id).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// Also the forks of that sandbox: the key can fork it, merge the forks and delete them, and reaches no other sandbox.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forks: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub ttl_seconds: Option<u64>,
@@ -34,6 +37,8 @@ pub struct Key {
     pub prefix: String,
     pub scope: Scope,
     pub sandbox_id: Option<String>,
+    /// Whether it also reaches the forks of that sandbox.
+    pub forks: bool,
     pub created_ms: u64,
     pub expires_ms: Option<u64>,
     pub revoked_ms: Option<u64>,

@@ -89,6 +89,7 @@ async fn lists(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error>> {
         name: "bench".to_owned(),
         scope: Scope::Admin,
         sandbox: None,
+        forks: false,
         created_ms: 0,
         expires_ms: None,
     };

@@ -72,7 +72,7 @@ impl Catalog {
         secret: &KeySecret,
     ) -> Result<KeyRow, CatalogError> {
         let prefix = secret.expose()[..SHOWN_CHARACTERS].to_owned();
-        let NewKey { tenant, name, scope, sandbox, created_ms, expires_ms } = new;
+        let NewKey { tenant, name, scope, sandbox, forks, created_ms, expires_ms } = new;
         let (id, revoked_ms, last_used_ms) = (KeyId::generate(), None, None);
         let row = KeyRow {
             id,
@@ -80,6 +80,7 @@ impl Catalog {
             name,
             scope,
             sandbox,
+            forks,
             created_ms,
             expires_ms,
             revoked_ms,
@@ -172,11 +173,27 @@ fn hash(secret: &str) -> Hash {
     Sha256::digest(secret.as_bytes()).into()
 }
 
+/// How long a short-lived key is listed after its end.
+const ENDED_KEPT_MS: u64 = 24 * 3600 * 1000;
+
+/// The longest lifetime of a key that counts as short-lived. Clients create such keys for each connection.
+const SHORT_LIVED_MS: u64 = 24 * 3600 * 1000;
+
+/// Removes short-lived keys that ended long ago, so that their number is limited by the rate at which they are created.
+fn prune(connection: &Connection, now_ms: u64) -> Result<(), CatalogError> {
+    let sql = "DELETE FROM keys WHERE sandbox IS NOT NULL AND expires_ms - created_ms <= ?
+               AND min(expires_ms, coalesce(revoked_ms, expires_ms)) <= ? AND id NOT IN (SELECT api_key FROM ssh_keys)";
+    let before = integer(now_ms.saturating_sub(ENDED_KEPT_MS));
+    connection.prepare_cached(sql)?.execute(params![integer(SHORT_LIVED_MS), before])?;
+    Ok(())
+}
+
 fn insert(connection: &Connection, row: &KeyRow, hash: &Hash) -> Result<(), CatalogError> {
+    prune(connection, row.created_ms)?;
     connection
         .prepare_cached(
-            "INSERT INTO keys (id, tenant, name, scope, sandbox, created_ms, expires_ms, prefix, hash)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO keys (id, tenant, name, scope, sandbox, forks, created_ms, expires_ms, prefix, hash)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
             row.id.as_str(),
@@ -184,6 +201,7 @@ fn insert(connection: &Connection, row: &KeyRow, hash: &Hash) -> Result<(), Cata
             row.name,
             word(&row.scope, "scope")?,
             row.sandbox.as_ref().map(|id| id.as_str()),
+            row.forks,
             integer(row.created_ms),
             row.expires_ms.map(integer),
             row.prefix,
@@ -233,6 +251,7 @@ fn decode(row: &Row<'_>) -> Result<KeyRow, CatalogError> {
         name: row.text("name")?,
         scope: row.word("scope")?,
         sandbox: row.parsed_if_any("sandbox")?,
+        forks: row.get("forks")?,
         created_ms: row.count("created_ms")?,
         expires_ms: row.count_if_any("expires_ms")?,
         revoked_ms: row.count_if_any("revoked_ms")?,

@@ -20,6 +20,7 @@ mod epoch;
 mod error;
 mod events;
 mod execs;
+mod family;
 mod feed;
 mod former_secrets;
 mod id_prefix;
@@ -63,6 +64,7 @@ pub use egress::{EGRESS_KEPT, EGRESS_KEPT_MS, EgressFilter, EgressKind, EgressRo
 pub use epoch::Epoch;
 pub use error::CatalogError;
 pub use execs::{EXECS_KEPT, PROMISE, UNREMEMBERED};
+pub use family::FAMILY_MAX;
 pub use former_secrets::{FORMER_KEPT_MS, FORMER_MAX, FormerSecretRow};
 pub use idempotency::{IDEMPOTENCY_KEPT_MS, Idempotency, IdempotencyState};
 pub use keys::KeySecret;

@@ -243,6 +243,8 @@ pub struct KeyRow {
     pub scope: Scope,
     /// The only sandbox that it may access, if it is limited to one.
     pub sandbox: Option<SandboxId>,
+    /// Whether it may also access the forks of that sandbox, and fork it.
+    pub forks: bool,
     pub created_ms: u64,
     pub expires_ms: Option<u64>,
     pub revoked_ms: Option<u64>,
@@ -266,6 +268,8 @@ pub struct NewKey {
     pub name: String,
     pub scope: Scope,
     pub sandbox: Option<SandboxId>,
+    /// Requires a sandbox.
+    pub forks: bool,
     pub created_ms: u64,
     pub expires_ms: Option<u64>,
 }

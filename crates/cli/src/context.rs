@@ -63,10 +63,13 @@ impl Context {
     }
 
     pub(crate) fn client(&self) -> Result<Client, Stop> {
+        Client::new(self.client_options()).or_fail("could not set up the connection")
+    }
+
+    pub(crate) fn client_options(&self) -> ClientOptions {
         let key = self.key.as_ref().ok().cloned();
         let ca_file = self.args.ca_file.clone().map(PathBuf::from);
-        let options = ClientOptions { url: self.args.url.clone(), key, ca_file };
-        Client::new(options).or_fail("could not set up the connection")
+        ClientOptions { url: self.args.url.clone(), key, ca_file }
     }
 
     /// A better hint than the daemon's for a user without a key.

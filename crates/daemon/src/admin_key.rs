@@ -34,6 +34,7 @@ pub(crate) async fn ensure(catalog: &Catalog, path: &Path, now_ms: u64) -> Resul
         name: "admin".to_owned(),
         scope: Scope::Admin,
         sandbox: None,
+        forks: false,
         created_ms: now_ms,
         expires_ms: None,
     };

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   client ─► origin, key ─► burrow-mcp ── burrow-client, with the caller's key ─► pipe ─► the routes under `/v1`
+//!                                              └─ its requests carry a `Fence`: the sandbox and its forks, and no other
 //! ```
 //!
 //! Each call of a tool becomes requests to the daemon's own routes, including all their middleware. So keys, scopes,
@@ -19,9 +20,9 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Query, Request, State};
 use axum::response::Response;
 use burrow_api::ErrorCode;
-use burrow_client::{ApiKey, Client, ClientOptions};
+use burrow_client::{ApiKey, Client, ClientError, ClientOptions};
 use burrow_engine::EngineError;
-use burrow_mcp::SandboxSelection;
+use burrow_mcp::{Fence, SandboxSelection, ServerOptions, ToolSet, UnknownTool};
 use burrow_model::SandboxId;
 use http::header::ORIGIN;
 use http::request::Parts;
@@ -36,7 +37,7 @@ use burrow_http::auth::Reader;
 use burrow_http::error::ApiError;
 use burrow_http::request_target::Addressee;
 use burrow_http::routes::{Routes, post};
-use burrow_http::within::RecognisedClient;
+use burrow_http::within::{RecognisedClient, Sender};
 use burrow_http::{auth, within};
 
 /// The header that names the sandbox, as an alternative to the address.
@@ -55,6 +56,11 @@ pub(super) struct McpState {
 struct SandboxQuery {
     sandbox: Option<String>,
     image: Option<String>,
+    /// Removes the fence around the sandbox and its forks.
+    #[serde(default)]
+    all: bool,
+    /// `core`, `all`, or names.
+    tools: Option<String>,
 }
 
 /// The route, with the API's routes behind it.
@@ -85,9 +91,13 @@ async fn serve(State(state): State<McpState>, request: Request) -> Result<Respon
     let (mut parts, body) = request.into_parts();
     check_origin(&parts, state.app.config.gateway.domain())?;
     let caller = Reader::from_request_parts(&mut parts, &state.app).await?;
-    let wanted = wanted(&parts, &caller)?;
-    let client = state.client(&parts)?;
-    state.answer(client, wanted, Request::from_parts(parts, body)).await
+    let (wanted, all, tools) = wanted(&parts, &caller)?;
+    // Addresses of ports are built from the host name of the request, so that they work for the client.
+    let host = authority(&parts.uri, &parts.headers).unwrap_or("localhost").to_owned();
+    let key = auth::secret(&parts).map(ApiKey::new);
+    let client = state.client(&host, key.clone(), Sender::default())?;
+    let fence = if all { Fence::None } else { state.fence(host, key) };
+    state.answer(client, ServerOptions { wanted, fence, tools }, Request::from_parts(parts, body)).await
 }
 
 /// The host name identifies the sandbox; no header or query can name another.
@@ -109,8 +119,10 @@ async fn serve_sandbox(State(state): State<McpState>, request: Request) -> Resul
     let host = authority(&parts.uri, &parts.headers).unwrap_or("localhost");
     let host = host.split_once('.').map_or(host, |(_, domain)| domain);
     let recognised = RecognisedClient::Sandbox { tenant, sandbox, by: "mcp".into() };
-    let client = state.client_as(host, None, Some(recognised))?;
-    state.answer(client, wanted, Request::from_parts(parts, body)).await
+    // The token reaches no other sandbox anyway.
+    let options = ServerOptions { wanted, fence: Fence::None, tools: ToolSet::all() };
+    let client = state.client(host, None, Sender { recognised: Some(recognised), fence: None })?;
+    state.answer(client, options, Request::from_parts(parts, body)).await
 }
 
 fn no_token() -> ApiError {
@@ -119,49 +131,57 @@ fn no_token() -> ApiError {
 }
 
 impl McpState {
-    /// A client of the daemon's own routes, with the caller's key.
-    fn client(&self, parts: &Parts) -> Result<Client, ApiError> {
-        // Addresses of ports are built from the host name of the request, so that they work for the client.
-        let host = authority(&parts.uri, &parts.headers).unwrap_or("localhost");
-        self.client_as(host, auth::secret(parts).map(ApiKey::new), None)
+    /// A client of the daemon's own routes.
+    fn client(&self, host: &str, key: Option<ApiKey>, sender: Sender) -> Result<Client, ApiError> {
+        self.connect(host, key, sender)
+            .map_err(|error| ApiError::invalid(format!("the `Host` header is invalid: {error}")))
     }
 
-    fn client_as(
-        &self,
-        host: &str,
-        key: Option<ApiKey>,
-        recognised: Option<RecognisedClient>,
-    ) -> Result<Client, ApiError> {
+    /// The same, restricted to the sandbox of the connection and its forks once that is known.
+    fn fence(&self, host: String, key: Option<ApiKey>) -> Fence {
+        let state = self.clone();
+        Fence::Restrict(Arc::new(move |sandbox| {
+            // The daemon has just returned this id. An id in another form would be a mistake, which must open nothing.
+            let id = sandbox.parse().map_err(|_| ClientError::BadKey)?;
+            let sender = Sender { recognised: None, fence: Some(within::Fence(id)) };
+            state.connect(&host, key.clone(), sender)
+        }))
+    }
+
+    fn connect(&self, host: &str, key: Option<ApiKey>, sender: Sender) -> Result<Client, ClientError> {
         let options = ClientOptions { url: format!("http://{host}"), key, ca_file: None };
-        within::client(self.app.clone(), self.api.clone(), options, recognised)
-            .map_err(|error| ApiError::invalid(format!("the `Host` header is invalid: {error}")))
+        within::client(self.app.clone(), self.api.clone(), options, sender)
     }
 
     async fn answer(
         &self,
         client: Client,
-        wanted: SandboxSelection,
+        options: ServerOptions,
         request: Request,
     ) -> Result<Response, ApiError> {
-        let answer = burrow_mcp::answer(client, wanted, request);
+        let answer = burrow_mcp::answer(client, options, request);
         // A command that is being waited for continues in its sandbox; the daemon does not wait for it to end.
         let answer = self.app.draining.run_until_cancelled(answer).await.ok_or(EngineError::ShuttingDown)?;
         Ok(answer.map(Body::new))
     }
 }
 
-/// The sandbox that the address or a header names; otherwise the one that the key is bound to.
-fn wanted(parts: &Parts, caller: &Reader) -> Result<SandboxSelection, ApiError> {
+/// The sandbox that the address or a header names; otherwise the one that the key is bound to. Whether the tools reach all
+/// sandboxes of the key, and which are offered.
+fn wanted(parts: &Parts, caller: &Reader) -> Result<(SandboxSelection, bool, ToolSet), ApiError> {
     let query = Query::<SandboxQuery>::try_from_uri(&parts.uri)
         .map_err(|error| ApiError::invalid(error.body_text()).hint(SANDBOX_HINT))?;
-    let Query(SandboxQuery { sandbox, image }) = query;
+    let Query(SandboxQuery { sandbox, image, all, tools }) = query;
     let header = parts.headers.get(SANDBOX).and_then(|name| name.to_str().ok()).map(str::to_owned);
     let bound = || caller.bound_to().map(ToString::to_string);
     let Some(sandbox) = sandbox.or(header).or_else(bound) else {
         return Err(ApiError::invalid("no sandbox is named").hint(SANDBOX_HINT));
     };
     auth::check_reference(&sandbox)?;
-    Ok(SandboxSelection { sandbox: Some(sandbox), image })
+    let tools = tools.as_deref().map(str::parse).transpose();
+    let tools =
+        tools.map_err(|error: UnknownTool| ApiError::invalid(format!("`tools` is invalid: {error}")))?;
+    Ok((SandboxSelection { sandbox: Some(sandbox), image }, all, tools.unwrap_or_default()))
 }
 
 const SANDBOX_HINT: &str = "name the sandbox in the address, as in `/mcp?sandbox=my-agent`, or in the header \

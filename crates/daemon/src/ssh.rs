@@ -23,7 +23,7 @@ use crate::error::ServeError;
 use crate::server::listen;
 use burrow_config::SshConfig;
 use burrow_http::app::App;
-use burrow_http::within::{self, RecognisedClient};
+use burrow_http::within::{self, RecognisedClient, Sender};
 use burrow_rest::ssh_link::Link;
 
 /// The host key's file, in the state directory.
@@ -144,8 +144,9 @@ impl Authenticator for DaemonAuthenticator {
         self.record(&key, &by, name, peer).await;
         tracing::info!(key = %key.id, by, %peer, "SSH login");
         let recognised = RecognisedClient::Key { key: key.id, by: by.into() };
+        let sender = Sender { recognised: Some(recognised), fence: None };
         let options = ClientOptions { url: "http://localhost".to_owned(), key: None, ca_file: None };
-        let client = within::client(self.app.clone(), self.api.clone(), options, Some(recognised));
+        let client = within::client(self.app.clone(), self.api.clone(), options, sender);
         Some(Entry { client: client.expect("the address is an address"), key: row.id.to_string() })
     }
 

@@ -73,8 +73,8 @@ pub(super) fn paged(mut response: Response, next: Option<String>) -> Response {
 
 /// All sandboxes that the caller may see. Their number is limited by the host's limit.
 async fn all(app: &App, caller: &Caller) -> Result<Vec<SandboxRow>, Refusal> {
-    if let Some(bound) = caller.bound_to() {
-        return Ok(vec![app.engine.get(caller.tenant(), bound).await?]);
+    if let Some(rows) = caller.reach(app).await? {
+        return Ok(rows);
     }
     let (mut rows, mut cursor) = (Vec::new(), None);
     loop {

@@ -34,6 +34,7 @@ use super::headers::is_upgrade;
 use super::page::takes_html;
 use crate::gateway::Gateway;
 use burrow_http::app::App;
+use burrow_http::auth::is_in_family;
 use burrow_http::error::ApiError;
 use burrow_http::request_target::CODE_PORT;
 use burrow_http::signer::{Claim, TOKEN_PREFIX};
@@ -290,8 +291,10 @@ async fn owned(app: &App, key: &KeyRow, text: &str) -> Result<SandboxId, ApiErro
         Err(_) => app.engine.resolve(&key.tenant, text).await?.id,
     };
     match &key.sandbox {
-        Some(bound) if *bound != id => Err(unknown()),
-        Some(_) | None => Ok(id),
+        Some(bound) if *bound == id => Ok(id),
+        Some(bound) if key.forks && is_in_family(app, &key.tenant, bound, &id).await? => Ok(id),
+        Some(_) => Err(unknown()),
+        None => Ok(id),
     }
 }
 

@@ -3,6 +3,8 @@
 //! A handler that takes a [`Reader`], an [`Executor`] or an [`Admin`] cannot run without a key of that scope. A key that is
 //! bound to one sandbox sees only that sandbox: the answer for any other is the same as for one that does not exist. Such a
 //! key may be inside its sandbox, so it cannot change the sandbox's boundaries: those handlers take an [`UnboundExecutor`].
+//! A key that is bound with its forks also sees the forks of that sandbox. It can create, merge and delete them
+//! ([`ForkingExecutor`]), and has no other right that a bound key has not.
 //! `tests/access/table.txt` lists the rights of each kind of key for every route.
 
 use std::ops::Deref;
@@ -10,13 +12,13 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use burrow_api::ErrorCode;
-use burrow_catalog::{CatalogError, KeyRow, PageRequest, SandboxRow, SnapshotFilter};
+use burrow_catalog::{CatalogError, FAMILY_MAX, KeyRow, PageRequest, SandboxRow, SnapshotFilter};
 use burrow_engine::{EngineError, ObjectKind};
 use burrow_model::{KeyId, SandboxId, Scope, ScopeSet, Snapshot, SnapshotId, TenantId};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-use super::within::RecognisedClient;
+use super::within::{Fence, RecognisedClient};
 use crate::app::App;
 use crate::audit::Trace;
 use crate::error::ApiError;
@@ -30,12 +32,18 @@ const NAMES_MAX: u32 = 1_000;
 pub struct Caller {
     tenant: TenantId,
     scope: Scope,
-    /// The only sandbox that it may see, if it is bound to one.
-    bound: Option<SandboxId>,
+    bound: Option<Binding>,
     /// `None` for the token of a sandbox.
     key: Option<KeyId>,
     /// Collects what the audit log records about this call, if the call is recorded.
     trace: Option<Trace>,
+}
+
+/// The only sandbox that a caller may see, or that sandbox and its forks.
+#[derive(Clone, Debug)]
+struct Binding {
+    sandbox: SandboxId,
+    forks: bool,
 }
 
 macro_rules! scoped {
@@ -78,14 +86,19 @@ scoped! {
     UnboundExecutor, Scope::Exec, Caller::unbound
 }
 scoped! {
+    /// The same, or a key that is bound to one sandbox with its forks: for requests that affect these sandboxes only.
+    ForkingExecutor, Scope::Exec, Caller::forks
+}
+scoped! {
     /// May also manage keys, configuration, images and backups.
     Admin, Scope::Admin
 }
 
 impl Caller {
     fn of(key: KeyRow, trace: Option<Trace>) -> Self {
-        let KeyRow { id, tenant, scope, sandbox, .. } = key;
-        Self { tenant, scope, bound: sandbox, key: Some(id), trace }
+        let KeyRow { id, tenant, scope, sandbox, forks, .. } = key;
+        let bound = sandbox.map(|sandbox| Binding { sandbox, forks });
+        Self { tenant, scope, bound, key: Some(id), trace }
     }
 
     pub fn tenant(&self) -> &TenantId {
@@ -99,14 +112,68 @@ impl Caller {
             .ok_or_else(|| forbidden("this request needs an API key, not the token of a sandbox"))
     }
 
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
     /// Collects further details about this call for the audit log.
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }
 
-    /// The only sandbox that it may see, if it is bound to one.
+    /// The sandbox that it is bound to. Unless it also [reaches forks](Self::reaches_forks), it sees no other.
     pub fn bound_to(&self) -> Option<&SandboxId> {
-        self.bound.as_ref()
+        self.bound.as_ref().map(|bound| &bound.sandbox)
+    }
+
+    /// Whether it is bound to a sandbox with its forks.
+    pub fn reaches_forks(&self) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.forks)
+    }
+
+    /// Restricts it to a sandbox and its forks. A bound caller keeps its own, narrower or equal, restriction.
+    fn fenced(mut self, fence: &Fence) -> Self {
+        self.bound.get_or_insert_with(|| Binding { sandbox: fence.0.clone(), forks: true });
+        self
+    }
+
+    /// The sandboxes that it may see, newest first, if it is bound.
+    pub async fn reach(&self, app: &App) -> Result<Option<Vec<SandboxRow>>, ApiError> {
+        Ok(match &self.bound {
+            None => None,
+            Some(Binding { sandbox, forks: true }) => {
+                Some(app.engine.catalog().family(self.tenant(), sandbox).await?)
+            }
+            Some(Binding { sandbox, forks: false }) => {
+                Some(vec![app.engine.get(self.tenant(), sandbox).await?])
+            }
+        })
+    }
+
+    /// Their ids. Does not fail if the sandbox was deleted, because its snapshots may still exist.
+    pub async fn reached_ids(&self, app: &App) -> Result<Option<Vec<SandboxId>>, ApiError> {
+        let Some(bound) = &self.bound else { return Ok(None) };
+        let mut ids = vec![bound.sandbox.clone()];
+        if bound.forks {
+            let family = app.engine.catalog().family(self.tenant(), &bound.sandbox).await?;
+            ids.extend(family.into_iter().map(|row| row.id).filter(|id| *id != bound.sandbox));
+        }
+        Ok(Some(ids))
+    }
+
+    /// Whether it may see this sandbox of its tenant.
+    pub async fn sees(&self, app: &App, id: &SandboxId) -> Result<bool, ApiError> {
+        match &self.bound {
+            None => Ok(true),
+            Some(bound) if bound.sandbox == *id => Ok(true),
+            Some(Binding { forks: false, .. }) => Ok(false),
+            Some(Binding { sandbox, forks: true }) => is_in_family(app, self.tenant(), sandbox, id).await,
+        }
+    }
+
+    /// Rejects callers that are bound to one sandbox without its forks.
+    pub fn forks(&self) -> Result<(), ApiError> {
+        if self.reaches_forks() { Ok(()) } else { self.unbound() }
     }
 
     /// Rejects keys that are bound to one sandbox.
@@ -169,9 +236,21 @@ impl Caller {
         if bound.as_str() == text {
             return Ok(bound.clone());
         }
-        // Names and prefixes are compared with the one sandbox only: even "ambiguous" would reveal that others exist.
-        let row = app.engine.get(self.tenant(), bound).await.map_err(|_| unknown())?;
-        if is_meant(&row, text) { Ok(row.id) } else { Err(unknown()) }
+        // Names and prefixes are compared with these sandboxes only: even "ambiguous" would reveal that others exist.
+        let rows = self.reach(app).await.map_err(|_| unknown())?.unwrap_or_default();
+        let named = |row: &&SandboxRow| row.name.as_ref().is_some_and(|name| name.as_str() == text);
+        if let Some(row) = rows.iter().find(named) {
+            return Ok(row.id.clone());
+        }
+        let mut fitting = rows.iter().filter(|row| is_prefix(row, text));
+        match (fitting.next(), fitting.next()) {
+            (Some(row), None) => Ok(row.id.clone()),
+            (Some(one), Some(other)) => {
+                let candidates = vec![one.id.clone(), other.id.clone()];
+                Err(CatalogError::Ambiguous { candidates }.into())
+            }
+            (None, _) => Err(unknown()),
+        }
     }
 
     async fn hint_at_similar(&self, app: &App, text: &str, error: ApiError) -> ApiError {
@@ -184,7 +263,8 @@ impl Caller {
 
     /// The snapshot that `text` names: an id, a prefix of an id, or a name.
     pub async fn snapshot(&self, app: &App, text: &str) -> Result<Snapshot, ApiError> {
-        let found = snapshot_within(app, self.tenant(), self.bound_to(), text).await?;
+        let reach = self.reached_ids(app).await?;
+        let found = snapshot_within(app, self.tenant(), reach.as_deref(), text).await?;
         if let Some(trace) = &self.trace {
             trace.target(found.id.as_str());
         }
@@ -192,21 +272,34 @@ impl Caller {
     }
 }
 
-/// The snapshot that `text` names; with `bound`, among those of that sandbox only.
+/// Whether a sandbox is a fork of `root`, or of its forks.
+pub async fn is_in_family(
+    app: &App,
+    tenant: &TenantId,
+    root: &SandboxId,
+    id: &SandboxId,
+) -> Result<bool, ApiError> {
+    Ok(app.engine.catalog().family(tenant, root).await?.iter().any(|row| row.id == *id))
+}
+
+/// The snapshot that `text` names; with `bound`, among those of these sandboxes only.
 pub async fn snapshot_within(
     app: &App,
     tenant: &TenantId,
-    bound: Option<&SandboxId>,
+    bound: Option<&[SandboxId]>,
     text: &str,
 ) -> Result<Snapshot, ApiError> {
     check_reference(text)?;
     let Some(bound) = bound else {
         return Ok(app.engine.find_snapshot(tenant, text).await?);
     };
-    // As with sandboxes: only the snapshots of the one sandbox are compared, so the answer reveals nothing about others.
-    let filter = SnapshotFilter { sandbox: Some(bound.clone()), ..SnapshotFilter::default() };
-    let all = PageRequest { cursor: None, limit: burrow_catalog::PAGE_LIMIT_MAX };
-    let own = app.engine.snapshots(tenant, filter, all).await?.rows;
+    // As with sandboxes: only the snapshots of these sandboxes are compared, so the answer reveals nothing about others.
+    let mut own = Vec::new();
+    for sandbox in bound.iter().take(FAMILY_MAX) {
+        let filter = SnapshotFilter { sandbox: Some(sandbox.clone()), ..SnapshotFilter::default() };
+        let all = PageRequest { cursor: None, limit: burrow_catalog::PAGE_LIMIT_MAX };
+        own.extend(app.engine.snapshots(tenant, filter, all).await?.rows);
+    }
     let named = |snapshot: &&Snapshot| {
         let named = snapshot.name.as_ref().is_some_and(|name| name.as_str() == text);
         named || (text.len() > SnapshotId::PREFIX.len() && snapshot.id.as_str().starts_with(text))
@@ -223,9 +316,8 @@ pub async fn snapshot_within(
     }
 }
 
-fn is_meant(row: &SandboxRow, text: &str) -> bool {
-    let named = row.name.as_ref().is_some_and(|name| name.as_str() == text);
-    named || (text.len() > SandboxId::PREFIX.len() && row.id.as_str().starts_with(text))
+fn is_prefix(row: &SandboxRow, text: &str) -> bool {
+    text.len() > SandboxId::PREFIX.len() && row.id.as_str().starts_with(text)
 }
 
 /// Checks the form of an id, a prefix of an id, or a name, before it is used in a message or a look-up.
@@ -239,6 +331,14 @@ pub fn check_reference(text: &str) -> Result<(), ApiError> {
 }
 
 fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
+    let caller = identify(parts, app)?;
+    Ok(match parts.extensions.get::<Fence>() {
+        Some(fence) => caller.fenced(fence),
+        None => caller,
+    })
+}
+
+fn identify(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
     if let Some(recognised) = parts.extensions.get::<RecognisedClient>() {
         return recognise(recognised, parts, app);
     }
@@ -274,7 +374,7 @@ fn recognise(recognised: &RecognisedClient, parts: &Parts, app: &App) -> Result<
                 trace.asked_inside(tenant, sandbox, true);
                 trace.by_way_of(by);
             }
-            let (tenant, bound) = (tenant.clone(), Some(sandbox.clone()));
+            let (tenant, bound) = (tenant.clone(), Some(Binding { sandbox: sandbox.clone(), forks: false }));
             Ok(Caller { tenant, scope: Scope::Exec, bound, key: None, trace })
         }
     }

@@ -31,26 +31,41 @@ pub enum RecognisedClient {
     Sandbox { tenant: TenantId, sandbox: SandboxId, by: Arc<str> },
 }
 
-/// A client of `api`. `recognised` is used if there is no key to send.
+/// Restricts the caller of a request to one sandbox and its forks, whatever its key. Only [`client`] adds it to requests.
+#[derive(Clone, Debug)]
+pub struct Fence(pub SandboxId);
+
+/// Who sends the requests of a [`client`].
+#[derive(Clone, Debug, Default)]
+pub struct Sender {
+    /// Used if there is no key to send.
+    pub recognised: Option<RecognisedClient>,
+    pub fence: Option<Fence>,
+}
+
+/// A client of `api`.
 pub fn client(
     app: Arc<App>,
     api: Router,
     options: ClientOptions,
-    recognised: Option<RecognisedClient>,
+    sender: Sender,
 ) -> Result<Client, ClientError> {
     let open = move || {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        app.tasks.spawn(speak(theirs, api.clone(), recognised.clone()));
+        app.tasks.spawn(speak(theirs, api.clone(), sender.clone()));
         ours
     };
     Client::within(options, open)
 }
 
 /// Serves one connection until its client ends it.
-async fn speak(pipe: DuplexStream, api: Router, recognised: Option<RecognisedClient>) {
+async fn speak(pipe: DuplexStream, api: Router, sender: Sender) {
     let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
-        if let Some(recognised) = &recognised {
+        if let Some(recognised) = &sender.recognised {
             request.extensions_mut().insert(recognised.clone());
+        }
+        if let Some(fence) = &sender.fence {
+            request.extensions_mut().insert(fence.clone());
         }
         let api = api.clone();
         async move {

@@ -64,7 +64,7 @@ class Model:
 
     async def try_call(self, tool: str, /, **arguments: Any) -> ToolResult:
         result = await self.client.call_tool(tool, arguments)
-        blocks = [block.text for block in result.content]
+        blocks = [getattr(block, "text", block.type) for block in result.content]
         return ToolResult(blocks[0] if blocks else "", "\n".join(blocks[1:]), bool(result.is_error))
 
     async def call(self, tool: str, /, **arguments: Any) -> ToolResult:
@@ -89,19 +89,22 @@ def connect(daemon: Daemon) -> Connect:
     """Opens a connection: `connect("stdio", sandbox="one")`."""
 
     @asynccontextmanager
-    async def open_one(transport: str, sandbox: str | None = None, key: str | None = None) -> AsyncIterator[Model]:
+    async def open_one(
+        transport: str, sandbox: str | None = None, key: str | None = None, tools: str = "all", *, fence: bool = True
+    ) -> AsyncIterator[Model]:
         mode = "legacy" if transport.endswith("legacy") else "auto"
         key = key or daemon.key
         async with contextlib.AsyncExitStack() as stack:
             server: Any
             if transport.startswith("stdio"):
-                named = ["--sandbox", sandbox] if sandbox else []
+                named = [*(["--sandbox", sandbox] if sandbox else []), *([] if fence else ["--all"]), "--tools", tools]
                 env = {"BURROW_URL": daemon.url, "BURROW_API_KEY": key, "PATH": os.environ["PATH"]}
                 server = StdioServerParameters(command=str(daemon.burrow), args=["mcp", *named], env=env)
             else:
                 http = httpx2.AsyncClient(headers={"X-API-Key": key}, timeout=TIMEOUT)
                 await stack.enter_async_context(http)
-                server = streamable_http_client(f"{daemon.url}/mcp?sandbox={sandbox}", http_client=http)
+                address = f"{daemon.url}/mcp?sandbox={sandbox}&tools={tools}{'' if fence else '&all=true'}"
+                server = streamable_http_client(address, http_client=http)
             client = Client(server, mode=mode, read_timeout_seconds=TIMEOUT)
             yield Model(await stack.enter_async_context(client))
 

@@ -35,12 +35,14 @@ def inspect(daemon: Daemon, transport: str, *arguments: str, fails: bool = False
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_inspector_lists_calls_and_reads(daemon: Daemon, transport: str) -> None:
     tools = inspect(daemon, transport, "--method", "tools/list")["tools"]
-    assert {"run", "read_file", "fork", "merge", "recall"} <= {tool["name"] for tool in tools}
+    assert {"sandbox_run", "sandbox_read_file", "sandbox_fork", "sandbox_merge", "memory_recall"} <= {
+        tool["name"] for tool in tools
+    }
     command = [
         "--method",
         "tools/call",
         "--tool-name",
-        "run",
+        "sandbox_run",
         "--tool-arg",
         "command=echo $((6 * 7)) > /tmp/n; cat /tmp/n",
     ]

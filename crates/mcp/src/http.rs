@@ -17,8 +17,7 @@ use hyper::body::Body;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use crate::own_sandbox::SandboxSelection;
-use crate::server::Server;
+use crate::server::{Server, ServerOptions};
 
 /// The largest message; mostly the text of a file to write.
 const BODY_BYTES_MAX: usize = 8 << 20;
@@ -29,7 +28,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Answers one request. The caller has already checked the key, the host and the origin.
 pub async fn answer<B>(
     client: Client,
-    wanted: SandboxSelection,
+    options: ServerOptions,
     request: Request<B>,
 ) -> Response<BoxBody<Bytes, Infallible>>
 where
@@ -42,7 +41,7 @@ where
         .with_max_request_body_bytes(BODY_BYTES_MAX)
         .disable_allowed_hosts()
         .disable_allowed_origins();
-    let server = Server::new(client, wanted);
+    let server = Server::new(client, options);
     let service = StreamableHttpService::new(
         move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),

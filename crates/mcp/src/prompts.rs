@@ -37,9 +37,9 @@ impl Server {
     )]
     async fn continue_task(&self, Parameters(task): Parameters<Task>) -> Vec<PromptMessage> {
         user(format!(
-            "{}\n\nFirst call `context` to see the state of the work, and `recall` for what is known about it. Take a \
-            `snapshot` before anything risky. When you are done, `remember` what the next conversation should know, and \
-            save what worked as a skill.",
+            "{}\n\nFirst call `memory_recall` for what is known about it, and `memory_context`, if you have it, for the state of the work. Take a \
+            `sandbox_snapshot` before anything risky. When you are done, `memory_remember` what the next conversation should know, and \
+            save what worked as a skill if you have `skill_save`.",
             task.task
         ))
     }
@@ -52,8 +52,8 @@ impl Server {
     async fn attempts(&self, Parameters(wanted): Parameters<Attempts>) -> Vec<PromptMessage> {
         let count = wanted.attempts.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(3).clamp(2, 8);
         user(format!(
-            "{}\n\nUse `fork` with count {count}, try a different approach in each copy (pass its id as `sandbox`), and compare \
-            the results. `merge` the best one into your own sandbox, delete the forks, and `remember` why it was the best.",
+            "{}\n\nUse `sandbox_fork` with count {count}, try a different approach in each copy (pass its id as `sandbox`), and compare \
+            the results. `sandbox_merge` the best one into your own sandbox, delete the forks, and `memory_remember` why it was the best.",
             wanted.task
         ))
     }
@@ -65,8 +65,9 @@ impl Server {
     )]
     async fn wrap_up(&self) -> Vec<PromptMessage> {
         user(
-            "Review this conversation. `remember` each fact, decision and open question that the next one should \
-            know, one by one; save each sequence of commands that worked as a skill; then put the sandbox to `sleep`."
+            "Review this conversation. `memory_remember` each fact, decision and open question that the next one should \
+            know, one by one; if you have `skill_save`, save each sequence of commands that worked as a skill; if you have \
+            `sandbox_hibernate`, call it at the end."
                 .to_owned(),
         )
     }

@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use burrow_api::memory::EntryFilter;
-use burrow_client::{MemorySelection, PageQuery, SnapshotQuery};
+use burrow_client::{Client, MemorySelection, PageQuery, SnapshotQuery};
 use rmcp::ErrorData;
 use rmcp::model::{
     ListResourceTemplatesResult, ListResourcesResult, ReadResourceResponse, ReadResourceResult, Resource,
@@ -27,17 +27,31 @@ const LISTED: u32 = 50;
 /// A resource is read in one message; clients accept about a megabyte.
 const BYTES_MAX: u64 = 512 << 10;
 
+/// The address of a file. Characters that have a meaning in addresses are percent-encoded.
+pub(crate) fn file_uri(path: &str) -> String {
+    let mut uri = FILES.to_owned();
+    for byte in path.trim_start_matches('/').bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                uri.push(byte.into())
+            }
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri
+}
+
 /// Lists snapshots and memories; files are addressed by their path. Creates no sandbox: before the first use of a sandbox,
 /// the list is empty.
 pub(crate) async fn list(own: &OwnSandbox) -> Result<ListResourcesResult, ErrorData> {
-    let Some(sandbox) = own.id_if_exists().await.map_err(internal)? else {
+    let Some((client, sandbox)) = own.reach_if_exists().await.map_err(internal)? else {
         return Ok(ListResourcesResult::with_all_items(Vec::new()));
     };
     let query = SnapshotQuery { sandbox: Some(sandbox.clone()), ..SnapshotQuery::default() };
     let page = PageQuery { limit: Some(LISTED), ..PageQuery::default() };
-    let snapshots = own.client.list_snapshots(&query, &page).await;
+    let snapshots = client.list_snapshots(&query, &page).await;
     let snapshots = snapshots.map_err(failed("list the snapshots")).map_err(internal)?;
-    let memory = own.client.memory(MemorySelection::now(&sandbox));
+    let memory = client.memory(MemorySelection::now(&sandbox));
     let memories = memory.list(&EntryFilter::default(), &page).await;
     let memories = memories.map_err(failed("list the memories")).map_err(internal)?;
     let snapshots = snapshots.items.into_iter().map(|snapshot| {
@@ -68,14 +82,14 @@ pub(crate) fn templates() -> ListResourceTemplatesResult {
 }
 
 pub(crate) async fn read(own: &OwnSandbox, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
-    let sandbox = own.sandbox().await.map_err(internal)?;
+    let (client, sandbox) = own.reach().await.map_err(internal)?;
     let contents = if let Some(path) = uri.strip_prefix(FILES) {
-        file(own, &sandbox, uri, &format!("/{}", decoded(path)?)).await?
+        file(&client, &sandbox, uri, &format!("/{}", decoded(path)?)).await?
     } else if let Some(id) = uri.strip_prefix(SNAPSHOTS) {
-        let found = own.client.snapshot(id).await.map_err(failed("read the snapshot"));
+        let found = client.snapshot(id).await.map_err(failed("read the snapshot"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else if let Some(id) = uri.strip_prefix(MEMORIES) {
-        let memory = own.client.memory(MemorySelection::now(&sandbox));
+        let memory = client.memory(MemorySelection::now(&sandbox));
         let found = memory.entry(id).await.map_err(failed("read the memory"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else {
@@ -104,15 +118,15 @@ fn decoded(path: &str) -> Result<String, ErrorData> {
     String::from_utf8(bytes).map_err(|_| unknown(format!("`{path}` is not a valid path: it is not UTF-8")))
 }
 
-async fn file(own: &OwnSandbox, sandbox: &str, uri: &str, path: &str) -> Result<ResourceContents, ErrorData> {
+async fn file(client: &Client, sandbox: &str, uri: &str, path: &str) -> Result<ResourceContents, ErrorData> {
     let what = "read the file";
-    let size = own.client.stat(sandbox, path, true).await.map_err(failed(what)).map_err(unknown)?.size;
+    let size = client.stat(sandbox, path, true).await.map_err(failed(what)).map_err(unknown)?.size;
     if size > BYTES_MAX {
         return Err(unknown(format!(
-            "the file has {size} bytes, and a resource can have at most {BYTES_MAX}: use `read_file`"
+            "the file has {size} bytes, and a resource can have at most {BYTES_MAX}: use `sandbox_read_file`"
         )));
     }
-    let bytes = own.client.read_file(sandbox, path).await.map_err(failed(what)).map_err(unknown)?;
+    let bytes = client.read_file(sandbox, path).await.map_err(failed(what)).map_err(unknown)?;
     Ok(match String::from_utf8(bytes) {
         Ok(text) => ResourceContents::text(text, uri),
         Err(error) => ResourceContents::blob(STANDARD.encode(error.into_bytes()), uri),
@@ -130,6 +144,14 @@ fn internal(message: String) -> ErrorData {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_address_of_a_file_is_decoded_to_its_path() {
+        for path in ["/srv/a b.txt", "/100%/ü?#", "/a"] {
+            let uri = file_uri(path);
+            assert_eq!(decoded(uri.strip_prefix(FILES).unwrap()).unwrap(), path[1..], "{uri}");
+        }
+    }
 
     #[test]
     fn a_path_in_a_uri_is_decoded_once() {

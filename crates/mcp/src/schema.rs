@@ -1,12 +1,27 @@
 //! Simplifies the schemas of tools: removes what serves only Rust.
 //!
 //! An optional argument is simply not required: it need not allow `null` as well, which several clients cannot express.
-//! The names of types and of number formats mean nothing to a model.
+//! The names of types and of number formats mean nothing to a model. Neither do limits: those of
+//! texts are far above what a model writes, those of numbers are in their descriptions where they matter, and the server
+//! enforces all of them.
 
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
+
+/// Words of a schema that are left out.
+const LEFT_OUT: [&str; 9] = [
+    "format",
+    "default",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "minimum",
+    "maximum",
+];
 
 pub(crate) fn simplify_tool(tool: &mut Tool) {
     let mut schema = JsonObject::clone(&tool.input_schema);
@@ -21,12 +36,25 @@ pub(crate) fn simplify_tool(tool: &mut Tool) {
     tool.input_schema = Arc::new(schema);
 }
 
+/// What remains has its bounds.
+#[cfg(test)]
+pub(crate) fn remove_null_from(tool: &mut Tool) {
+    let mut schema = JsonObject::clone(&tool.input_schema);
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(JsonObject::values_mut) {
+        property.as_object_mut().into_iter().for_each(without_null);
+    }
+    tool.input_schema = Arc::new(schema);
+}
+
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(object) => {
-            object.remove("format");
-            if object.get("default").is_some_and(Value::is_null) {
-                object.remove("default");
+            // Only where they are words of the schema, and not names of arguments.
+            if object.contains_key("type") || object.contains_key("anyOf") {
+                for word in LEFT_OUT {
+                    object.remove(word);
+                }
             }
             without_null(object);
             object.values_mut().for_each(simplify);
@@ -72,10 +100,7 @@ mod tests {
 
     #[test]
     fn optional_arguments_do_not_allow_null() {
-        check(
-            json!({ "type": ["string", "null"], "maxLength": 3 }),
-            json!({ "type": "string", "maxLength": 3 }),
-        );
+        check(json!({ "type": ["string", "null"], "maxLength": 3 }), json!({ "type": "string" }));
         check(
             json!({ "description": "which", "anyOf": [{ "$ref": "#/$defs/A" }, { "type": "null" }] }),
             json!({ "description": "which", "$ref": "#/$defs/A" }),

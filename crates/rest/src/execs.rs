@@ -286,7 +286,7 @@ pub(crate) async fn find(
     let exec: ExecId = path.exec.parse().map_err(|_| unknown())?;
     let record = app.engine.find_exec(caller.tenant(), &exec).await?;
     // A key that is bound to one sandbox must not learn about others.
-    if caller.bound_to().is_some_and(|bound| *bound != record.row.sandbox) {
+    if !caller.sees(&app, &record.row.sandbox).await? {
         return Err(unknown().into());
     }
     Ok(Json(convert::exec_report(app.engine.report_exec(record).await)))

@@ -1,4 +1,7 @@
 //! API keys: create, list, show, revoke. For admins.
+//!
+//! Any key can show and revoke itself (`self`). One that is not bound can create keys that are bound to a sandbox, have no
+//! more rights than itself, and expire soon: so a client can restrict itself to what it needs.
 
 use std::sync::Arc;
 
@@ -6,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use burrow_api::{CreateKey, CreatedKey, Key, Page, defaults};
 use burrow_catalog::{CatalogError, KeyRow, NewKey, PageRequest};
-use burrow_model::KeyId;
+use burrow_model::{KeyId, ScopeSet};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -16,7 +19,7 @@ use super::volumes::VolumePath;
 use crate::ssh_link::Link;
 use burrow_gateway::e2b::Lookups;
 use burrow_http::app::App;
-use burrow_http::auth::{Admin, UnboundExecutor, check_reference};
+use burrow_http::auth::{Admin, Reader, UnboundExecutor, check_reference};
 use burrow_http::convert;
 use burrow_http::error::ApiError;
 use burrow_http::idempotency::{IdempotentResponse, InProgressRecord, once, to_json};
@@ -27,6 +30,12 @@ use burrow_http::refusals::{Common, IdempotencyRefusals, ObjectRefusals, VolumeR
 /// Maximum length of a key's name.
 const NAME_LENGTH_MAX: usize = 100;
 
+/// The longest lifetime of a key that a key without the scope `admin` creates: it must not outlive its creator for long.
+const DERIVED_SECONDS_MAX: u64 = 24 * 3600;
+
+/// The key of the request, as a reference to a key. Ids of keys have another form, and names are not preferred to it.
+const SELF: &str = "self";
+
 #[utoipa::path(
     post, path = "/v1/keys", tag = "keys", request_body = CreateKey,
     params(("Idempotency-Key" = Option<String>, Header,
@@ -36,12 +45,18 @@ const NAME_LENGTH_MAX: usize = 100;
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
-    caller: Admin,
+    caller: Reader,
     _: NoParams,
     headers: HeaderMap,
     body: JsonBody<CreateKey>,
 ) -> Result<IdempotentResponse, ApiError> {
-    let CreateKey { name, scope, sandbox, ttl_seconds } = body.value;
+    if !is_derived(&caller, &body.value) {
+        caller.manages()?;
+    }
+    let CreateKey { name, scope, sandbox, forks, ttl_seconds } = body.value;
+    if forks && sandbox.is_none() {
+        return Err(ApiError::invalid("`forks` requires `sandbox`: the sandbox whose forks the key reaches"));
+    }
     if name.is_empty() || name.chars().count() > NAME_LENGTH_MAX || name.chars().any(char::is_control) {
         let message = format!("`name` must be 1 to {NAME_LENGTH_MAX} characters without control characters");
         return Err(ApiError::invalid(message));
@@ -58,7 +73,7 @@ pub(crate) async fn create(
     };
     let tenant = caller.tenant().clone();
     let scope = convert::key_scope(scope);
-    let new = NewKey { tenant: tenant.clone(), name, scope, sandbox, created_ms: now_ms, expires_ms };
+    let new = NewKey { tenant: tenant.clone(), name, scope, sandbox, forks, created_ms: now_ms, expires_ms };
     let catalog = app.engine.catalog().clone();
     let work = async move {
         let (row, secret) = catalog.create_key(new).await?;
@@ -70,6 +85,18 @@ pub(crate) async fn create(
     };
     once(&app, &tenant, idempotency_key(&headers)?, "keys", &body.bytes, InProgressRecord::Durably, work)
         .await
+}
+
+/// Whether the requested key has less rights than the caller's, so that the caller needs no permission to create it. A bound
+/// key may be inside its sandbox: it must not create keys that remain valid when it is revoked.
+fn is_derived(caller: &Reader, request: &CreateKey) -> bool {
+    let scope = convert::key_scope(request.scope);
+    let expires = request.ttl_seconds.is_some_and(|seconds| seconds <= DERIVED_SECONDS_MAX);
+    request.sandbox.is_some()
+        && expires
+        && caller.unbound().is_ok()
+        && caller.key_id().is_ok()
+        && ScopeSet::new(caller.scope()).allows(scope)
 }
 
 #[utoipa::path(
@@ -89,7 +116,7 @@ pub(crate) async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(crate) struct KeyPath {
-    /// The key's id, a unique prefix of its id, or its name.
+    /// The key's id, a unique prefix of its id, or its name; `self` for the key of the request.
     #[param(pattern = "^[a-z0-9-]{1,63}$")]
     key: String,
 }
@@ -100,7 +127,7 @@ pub(crate) struct KeyPath {
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
-    caller: Admin,
+    caller: Reader,
     _: NoParams,
     Segments(path): Segments<KeyPath>,
 ) -> Result<Json<Key>, ApiError> {
@@ -114,7 +141,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn revoke(
     State(app): State<Arc<App>>,
-    caller: Admin,
+    caller: Reader,
     _: NoParams,
     Segments(path): Segments<KeyPath>,
 ) -> Result<StatusCode, ApiError> {
@@ -163,10 +190,14 @@ pub(crate) async fn revoke_volume_tokens(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn find(app: &App, caller: &Admin, text: &str) -> Result<KeyRow, ApiError> {
+async fn find(app: &App, caller: &Reader, text: &str) -> Result<KeyRow, ApiError> {
     check_reference(text)?;
     let unknown = || ApiError::from(CatalogError::Unknown { kind: "key", id: text.to_owned() });
     let catalog = app.engine.catalog();
+    if text == SELF {
+        return catalog.key(caller.tenant(), caller.key_id()?).await?.ok_or_else(unknown);
+    }
+    caller.manages()?;
     if let Ok(id) = text.parse::<KeyId>() {
         return catalog.key(caller.tenant(), &id).await?.ok_or_else(unknown);
     }

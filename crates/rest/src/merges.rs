@@ -8,7 +8,7 @@ use burrow_api::{MergeReport, MergeSandbox, PastMerges};
 
 use super::sandboxes::SandboxPath;
 use burrow_http::app::App;
-use burrow_http::auth::{Reader, UnboundExecutor};
+use burrow_http::auth::{ForkingExecutor, Reader};
 use burrow_http::convert;
 use burrow_http::error::ApiError;
 use burrow_http::input::{JsonBody, NoParams, Segments};
@@ -23,7 +23,7 @@ use burrow_http::refusals::{Common, ObjectRefusals, SandboxRefusals, WithBody};
 )]
 pub(crate) async fn merge(
     State(app): State<Arc<App>>,
-    caller: UnboundExecutor,
+    caller: ForkingExecutor,
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<MergeSandbox>,

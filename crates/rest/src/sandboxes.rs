@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_api::{CreateSandbox, Page, RotateRequest, Sandbox, SandboxState, Stats, UpdateSandbox};
+use burrow_api::{
+    CreateSandbox, ErrorCode, Page, RotateRequest, Sandbox, SandboxState, Stats, UpdateSandbox,
+};
 use burrow_catalog::{Idempotency, SandboxFilter, SandboxRow};
 use burrow_engine::{Engine, EngineError};
 use burrow_model::{Label, RotatePolicy, SandboxId, TenantId};
@@ -97,9 +99,8 @@ pub(crate) async fn list(
 ) -> Result<Json<Page<Sandbox>>, ApiError> {
     let (filter, params) = list_params(&uri)?;
     let request = params.request()?;
-    if let Some(bound) = caller.bound_to() {
-        let row = app.engine.get(caller.tenant(), bound).await?;
-        let items = if fits(&filter, &row) { vec![shown(&app, row)] } else { Vec::new() };
+    if let Some(rows) = caller.reach(&app).await? {
+        let items = rows.into_iter().filter(|row| fits(&filter, row)).map(|row| shown(&app, row)).collect();
         return Ok(Json(Page { items, next_cursor: None }));
     }
     let found = app.engine.list(caller.tenant(), filter, request).await?;
@@ -288,6 +289,9 @@ pub(crate) async fn delete(
     Params(params): Params<DeleteParams>,
 ) -> Result<StatusCode, ApiError> {
     let id = caller.sandbox(&app, &path.sandbox).await?;
+    if caller.reaches_forks() && caller.bound_to() != Some(&id) {
+        keep_forks_reachable(&app, &caller, &id).await?;
+    }
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     app.carry_out(async move {
         match params.snapshots {
@@ -298,6 +302,15 @@ pub(crate) async fn delete(
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A fork is reached through the sandboxes from which it descends: without them, the caller could not delete it any more.
+async fn keep_forks_reachable(app: &App, caller: &Caller, id: &SandboxId) -> Result<(), ApiError> {
+    let rows = caller.reach(app).await?.unwrap_or_default();
+    let forked = |row: &SandboxRow| row.origin.as_ref().is_some_and(|origin| origin.sandbox == *id);
+    let Some(fork) = rows.iter().find(|row| forked(row)) else { return Ok(()) };
+    let message = format!("sandbox `{id}` has forks, such as `{}`", fork.id);
+    Err(ApiError::new(ErrorCode::Conflict, message).hint("delete its forks first"))
 }
 
 /// Completes a change even if the client disconnects, and returns the changed sandbox.

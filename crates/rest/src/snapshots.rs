@@ -9,8 +9,8 @@ use burrow_api::{
     CreateSnapshot, ErrorCode, ForkResult, ForkSandbox, Page, RestoreResult, RestoreSandbox, Sandbox,
     SandboxFromSnapshot, Snapshot, SnapshotKind,
 };
-use burrow_catalog::{Idempotency, SnapshotFilter};
-use burrow_engine::{Engine, EngineError};
+use burrow_catalog::{FAMILY_MAX, Idempotency, SnapshotFilter};
+use burrow_engine::{Engine, EngineError, ForkOptions};
 use burrow_model::{SandboxId, SnapshotId, TenantId};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
@@ -19,8 +19,9 @@ use utoipa::IntoParams;
 
 use super::egress;
 use super::sandboxes::{LABELS_MAX, SandboxPath};
+use burrow_gateway::e2b::RESERVED_LABELS;
 use burrow_http::app::App;
-use burrow_http::auth::{Executor, Reader, UnboundExecutor};
+use burrow_http::auth::{Caller, Executor, ForkingExecutor, Reader, UnboundExecutor};
 use burrow_http::convert;
 use burrow_http::error::ApiError;
 use burrow_http::idempotency::{IdempotentResponse, InProgressRecord, once};
@@ -287,15 +288,18 @@ pub(crate) async fn become_sandbox(
 )]
 pub(crate) async fn fork(
     State(app): State<Arc<App>>,
-    caller: UnboundExecutor,
+    caller: ForkingExecutor,
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
     headers: HeaderMap,
     body: JsonBody<ForkSandbox>,
 ) -> Result<IdempotentResponse, ApiError> {
-    let options = convert::fork_options(body.value, app.engine.now_ms())?;
+    let mut options = convert::fork_options(body.value, app.engine.now_ms())?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
+    if caller.reaches_forks() {
+        bound_fork(&app, &caller, &sandbox, &mut options).await?;
+    }
     let tenant = caller.tenant().clone();
     let scope = format!("forks of {sandbox}");
     let (work_app, work_tenant) = (app.clone(), tenant.clone());
@@ -308,6 +312,40 @@ pub(crate) async fn fork(
         IdempotentResponse::json(StatusCode::CREATED, &shown(forked)?)
     };
     once(&app, &tenant, key, &scope, &body.bytes, InProgressRecord::Durably, work).await
+}
+
+/// What a bound key may choose about a fork: not more than about its sandbox. The fork does not outlive its parent, and has
+/// none of the labels with which settings of E2B's clients are stored.
+async fn bound_fork(
+    app: &App,
+    caller: &Caller,
+    parent: &SandboxId,
+    options: &mut ForkOptions,
+) -> Result<(), ApiError> {
+    if options.labels.iter().flatten().any(|(label, _)| label.starts_with(RESERVED_LABELS)) {
+        caller.unbound()?;
+    }
+    let family = caller.reach(app).await?.unwrap_or_default();
+    for name in &options.names {
+        let taken = app.engine.catalog().sandbox_by_name(caller.tenant(), name.as_str()).await?;
+        if taken.is_some_and(|taken| family.iter().all(|row| row.id != taken.id)) {
+            // Without the id: other sandboxes do not exist for this key. That a name is taken cannot be hidden.
+            let message = format!("the name `{name}` is taken");
+            return Err(ApiError::new(ErrorCode::Conflict, message).hint("choose another name"));
+        }
+    }
+    if family.len() + options.count > FAMILY_MAX {
+        let message = format!("a key that is bound to a sandbox reaches at most {FAMILY_MAX} sandboxes");
+        return Err(
+            ApiError::new(ErrorCode::Conflict, message).hint("delete forks that are no longer needed")
+        );
+    }
+    let row = app.engine.get(caller.tenant(), parent).await?;
+    if let (Some(end_ms), Some(lifetime)) = (row.spec.lifetime.expires_ms(), options.lifetime) {
+        let own_ms = lifetime.expires_ms().unwrap_or(end_ms);
+        options.lifetime = Some(lifetime.until(Some(own_ms.min(end_ms))));
+    }
+    Ok(())
 }
 
 /// If no child could be created, the response is the first error.

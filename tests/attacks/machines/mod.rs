@@ -41,7 +41,7 @@ pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
         "a microVM has a kernel of its own, with no filter of ours in it and no file that tells of the host",
     ),
     (
-        &["P-S1", "P-S2", "P-S3", "P-S4", "P-S5", "P-S6", "P-S7", "P-S8"],
+        &["P-S1", "P-S2", "P-S3", "P-S4", "P-S5", "P-S6", "P-S7", "P-S8", "P-S9"],
         "they are about what the daemon answers to clients, whatever the sandbox runs in",
     ),
     (&["P-R14"], "what its processes send each other is counted by its own kernel"),

@@ -161,7 +161,15 @@ pub(crate) fn exec(sandbox: &SandboxRow, started_ms: u64) -> ExecRow {
 
 pub(crate) fn key(tenant: &TenantId, scope: Scope) -> NewKey {
     let name = "a key".to_owned();
-    NewKey { tenant: tenant.clone(), name, scope, sandbox: None, created_ms: NOW, expires_ms: None }
+    NewKey {
+        tenant: tenant.clone(),
+        name,
+        scope,
+        sandbox: None,
+        forks: false,
+        created_ms: NOW,
+        expires_ms: None,
+    }
 }
 
 pub(crate) fn image(name: &str, created_ms: u64) -> Image {

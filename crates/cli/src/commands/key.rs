@@ -22,6 +22,9 @@ pub(crate) enum KeyCommand {
         /// Restrict the key to this sandbox
         #[arg(long)]
         sandbox: Option<String>,
+        /// Also allow forks of this sandbox: to create, use, merge and delete them
+        #[arg(long, requires = "sandbox")]
+        forks: bool,
         /// Lifetime, e.g. 24h
         #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
         ttl: Option<Duration>,
@@ -60,8 +63,9 @@ pub(crate) enum KeyCommand {
 pub(crate) async fn run(ctx: &Context, command: KeyCommand) -> Result<(), Stop> {
     let client = ctx.client()?;
     match command {
-        KeyCommand::Create { name, scope, sandbox, ttl, format } => {
-            let request = CreateKey { name, scope, sandbox, ttl_seconds: ttl.map(|ttl| ttl.as_secs()) };
+        KeyCommand::Create { name, scope, sandbox, forks, ttl, format } => {
+            let ttl_seconds = ttl.map(|ttl| ttl.as_secs());
+            let request = CreateKey { name, scope, sandbox, forks, ttl_seconds };
             let created = client.create_key(&request).await;
             let created = created.or_fail(|| format!("could not create key `{}`", request.name))?;
             format.show(&created, |created| {
@@ -112,7 +116,11 @@ fn row(key: &Key) -> Vec<String> {
         key.name.clone(),
         format!("{}…", key.prefix),
         print::json::word(key.scope),
-        key.sandbox_id.clone().unwrap_or_default(),
+        match (&key.sandbox_id, key.forks) {
+            (Some(sandbox), true) => format!("{sandbox} and forks"),
+            (Some(sandbox), false) => sandbox.clone(),
+            (None, _) => String::new(),
+        },
         state,
         quantity::age(key.created_ms, now_ms),
         key.last_used_ms.map(|at| format!("{} ago", quantity::age(at, now_ms))).unwrap_or_default(),

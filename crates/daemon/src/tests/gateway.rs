@@ -176,6 +176,7 @@ async fn a_foreign_sandbox_is_answered_exactly_like_an_unknown_one() {
         name: "x".into(),
         scope: Scope::Admin,
         sandbox: None,
+        forks: false,
         created_ms: 1,
         expires_ms: None,
     };

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::world::{Answer, World};
 
-/// Sends one message of the protocol, and returns the response.
-async fn ask(world: &World, key: &str, query: &str, method: &str, params: Value) -> Answer {
+/// Sends one message of the protocol, and returns the response. All tools are offered.
+pub(super) async fn ask(world: &World, key: &str, query: &str, method: &str, params: Value) -> Answer {
+    let query = if query.is_empty() { "?tools=all".to_owned() } else { format!("{query}&tools=all") };
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let request = world
         .request(key, "POST", &format!("/mcp{query}"))
@@ -57,14 +58,14 @@ async fn tools_are_listed_without_a_session() {
 #[tokio::test]
 async fn a_named_sandbox_is_created_on_first_use_and_found_again() {
     let world = World::new().await;
-    let (said, failed) = call(&world, &world.key, "?sandbox=one", "status", json!({})).await;
+    let (said, failed) = call(&world, &world.key, "?sandbox=one", "sandbox_status", json!({})).await;
     assert!(!failed, "{said}");
     let one = world.send("GET", "/v1/sandboxes/one").await.expect(200).json();
     assert!(said.contains(one["id"].as_str().unwrap()), "{said}");
     assert_eq!(one["labels"]["made-by"], "mcp");
-    let (again, _) = call(&world, &world.key, "?sandbox=one", "status", json!({})).await;
+    let (again, _) = call(&world, &world.key, "?sandbox=one", "sandbox_status", json!({})).await;
     assert_eq!(again, said);
-    let (other, _) = call(&world, &world.key, "?sandbox=other", "status", json!({})).await;
+    let (other, _) = call(&world, &world.key, "?sandbox=other", "sandbox_status", json!({})).await;
     assert!(!other.contains(one["id"].as_str().unwrap()), "{other}");
     // Each action is recorded once, under its own name.
     let events = world.send("GET", "/v1/audit?limit=100").await.expect(200).json();
@@ -78,11 +79,11 @@ async fn a_status_starts_nothing_and_deleted_sandboxes_are_created_again() {
     let world = World::new().await;
     let id = world.sandbox("web").await;
     world.send("POST", "/v1/sandboxes/web/stop").await.expect(200);
-    let (said, failed) = call(&world, &world.key, "?sandbox=web", "status", json!({})).await;
+    let (said, failed) = call(&world, &world.key, "?sandbox=web", "sandbox_status", json!({})).await;
     assert!(!failed && said.contains(&id), "{said}");
     assert_eq!(world.state_of(&id).await, "stopped");
     world.send("DELETE", "/v1/sandboxes/web").await;
-    let (said, failed) = call(&world, &world.key, "?sandbox=web", "status", json!({})).await;
+    let (said, failed) = call(&world, &world.key, "?sandbox=web", "sandbox_status", json!({})).await;
     assert!(!failed && !said.contains(&id), "{said}");
 }
 
@@ -115,19 +116,20 @@ async fn tools_give_a_key_no_additional_rights() {
     let world = World::new().await;
     let (own, other) = (world.sandbox("own").await, world.sandbox("other").await);
     let read = world.new_key(Scope::Read, None).await;
-    let (said, failed) = call(&world, &read, "?sandbox=new", "status", json!({})).await;
+    let (said, failed) = call(&world, &read, "?sandbox=new", "sandbox_status", json!({})).await;
     assert!(failed && said.contains("[forbidden]") && said.contains("\nhint: "), "{said}");
-    let (said, failed) = call(&world, &read, "?sandbox=own", "status", json!({})).await;
+    let (said, failed) = call(&world, &read, "?sandbox=own", "sandbox_status", json!({})).await;
     assert!(!failed && said.contains(&own), "{said}");
-    let (said, failed) = call(&world, &read, "?sandbox=own", "run", json!({ "command": "true" })).await;
+    let (said, failed) =
+        call(&world, &read, "?sandbox=own", "sandbox_run", json!({ "command": "true" })).await;
     assert!(failed && said.contains("[forbidden]"), "{said}");
 
     // A key that is bound to a sandbox need not name it, and does not see others.
     let bound = world.new_key(Scope::Exec, Some(&own)).await;
-    let (said, failed) = call(&world, &bound, "", "status", json!({})).await;
+    let (said, failed) = call(&world, &bound, "", "sandbox_status", json!({})).await;
     assert!(!failed && said.contains(&own), "{said}");
     for foreign in [other.as_str(), "sbxaaaaaaaaaaaaaaaaaaaa", "unknown"] {
-        let (said, failed) = call(&world, &bound, "", "status", json!({ "sandbox": foreign })).await;
+        let (said, failed) = call(&world, &bound, "", "sandbox_status", json!({ "sandbox": foreign })).await;
         assert!(failed && said.contains("[not_found]") && !said.contains("other"), "{said}");
     }
 }
@@ -140,7 +142,7 @@ async fn errors_about_invalid_arguments_are_returned_to_the_model() {
         (json!({ "command": "true", "sandbx": "web" }), "unknown field `sandbx`"),
         (json!({ "command": 7 }), "expected a string"),
     ] {
-        let (said, failed) = call(&world, &world.key, "?sandbox=web", "run", arguments).await;
+        let (said, failed) = call(&world, &world.key, "?sandbox=web", "sandbox_run", arguments).await;
         assert!(failed && said.contains(why), "{why}: {said}");
     }
 }
@@ -161,7 +163,8 @@ async fn only_forks_can_be_deleted() {
     let (own, other) = (world.sandbox("own").await, world.sandbox("other").await);
     for sandbox in [&own, &other] {
         let (said, failed) =
-            call(&world, &world.key, "?sandbox=own", "delete_fork", json!({ "sandbox": sandbox })).await;
+            call(&world, &world.key, "?sandbox=own", "sandbox_delete_fork", json!({ "sandbox": sandbox }))
+                .await;
         assert!(failed, "{said}");
         world.send("GET", &format!("/v1/sandboxes/{sandbox}")).await.expect(200);
     }

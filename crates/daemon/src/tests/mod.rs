@@ -7,6 +7,7 @@ mod code;
 mod e2b;
 mod egress;
 mod execs;
+mod family;
 mod files;
 mod gateway;
 mod gateway_wire;

@@ -164,6 +164,7 @@ impl World {
             name: "test".into(),
             scope,
             sandbox: sandbox.map(|id| id.parse::<SandboxId>().unwrap()),
+            forks: false,
             created_ms: 1,
             expires_ms: None,
         };

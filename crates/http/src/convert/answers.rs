@@ -272,6 +272,7 @@ pub fn key(row: KeyRow) -> api::Key {
             burrow_model::Scope::Admin => api::Scope::Admin,
         },
         sandbox_id: row.sandbox.map(String::from),
+        forks: row.forks,
         created_ms: row.created_ms,
         expires_ms: row.expires_ms,
         revoked_ms: row.revoked_ms,

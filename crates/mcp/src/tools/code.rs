@@ -22,7 +22,7 @@ const TIMEOUT_SECONDS_MAX: u64 = 600;
 const START_SECONDS: u64 = 130;
 
 /// Larger pictures are only mentioned, because clients limit the size of an answer; so are pictures beyond this number.
-const PICTURE_BYTES_MAX: usize = 1 << 20;
+const PICTURE_BYTES_MAX: usize = crate::content::PICTURE_BYTES_MAX as usize;
 const PICTURES_MAX: usize = 8;
 
 /// Minimum bytes shown of each part, however much came before it.
@@ -34,31 +34,31 @@ const RESULTS_MAX: usize = 20;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Code {
-    /// The code; the value of its last expression is returned.
+    /// The code.
     #[schemars(length(min = 1, max = 1_000_000))]
     code: String,
-    /// `python` if absent; others if the sandbox has them, such as `bash` and `javascript`.
+    /// `python` if absent; also `bash`, `javascript` …
     #[schemars(length(min = 1, max = 50))]
     language: Option<String>,
     /// Environment variables, for this call only.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 1000))]
     env: BTreeMap<String, String>,
-    /// Interrupt the code after this time; 50 if absent. Its variables are kept.
+    /// Interrupt the code after this time; 50 if absent.
     #[schemars(range(min = 1, max = 600))]
     timeout_seconds: Option<u64>,
-    /// Another sandbox, by name or id, such as a fork; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
 
 #[tool_router(router = code_tools, vis = "pub(crate)")]
 impl Server {
-    /// Run code in the sandbox's interpreter. Variables, imports and functions are kept between calls, in forks and across a
-    /// restore. Returns the printed output, the value of the last expression, and plots as pictures.
+    /// Run code in the sandbox's interpreter. Variables are kept between calls. Returns the output, the value of the last
+    /// expression, and plots as pictures.
     #[tool(annotations(title = "Run code", destructive_hint = true, open_world_hint = true))]
-    async fn run_code(&self, Parameters(code): Parameters<Code>) -> ToolResult {
-        let sandbox = self.which(code.sandbox).await?;
+    async fn sandbox_run_code(&self, Parameters(code): Parameters<Code>) -> ToolResult {
+        let (client, sandbox) = self.which(code.sandbox).await?;
         let context = match code.language.as_deref() {
             None | Some("python") => "default".to_owned(),
             Some(language) => format!("default-{language}"),
@@ -70,7 +70,7 @@ impl Server {
             timeout_ms: Some(time_limit * 1000),
             ..RunCode::default()
         };
-        let run = self.own.client.run_code_to_end(&sandbox, &context, &request);
+        let run = client.run_code_to_end(&sandbox, &context, &request);
         match tokio::time::timeout(Duration::from_secs(time_limit + START_SECONDS), run).await {
             Ok(run) => Ok(run_result(&run.map_err(failed("run the code"))?)),
             Err(_) => Err(format!(

@@ -1,16 +1,16 @@
 //! Tools for files: read, write, edit, list, search.
 
 use burrow_api::{CreateExec, FileEntry, FileKind};
-use burrow_client::{DownloadRange, UploadBody, UploadOptions};
+use burrow_client::{Client, DownloadRange, UploadBody, UploadOptions};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::output::{OUTPUT_BYTES_MAX, ProcessOutput};
-use crate::paging;
 use crate::results::{TextResult, ToolResult, failed, lines, with_verbatim};
 use crate::server::Server;
+use crate::{content, paging, resources};
 
 /// A file is edited in memory.
 const EDITED_BYTES_MAX: u64 = 8 << 20;
@@ -26,12 +26,12 @@ pub(super) struct ReadFile {
     path: String,
     /// Offset of the first byte; 0 if absent.
     #[serde(default)]
-    #[schemars(range(min = 0, max = 9_007_199_254_740_991_u64))]
+    #[schemars(range(min = 0, max = 1_000_000_000_000_000_u64))]
     offset: u64,
-    /// Maximum number of bytes; 16000 if absent.
+    /// Bytes; 16000 if absent.
     #[schemars(range(min = 1, max = 100_000))]
     limit: Option<usize>,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -45,7 +45,7 @@ pub(super) struct WriteFile {
     /// The complete content.
     #[schemars(length(max = 4_194_304))]
     text: String,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -62,10 +62,10 @@ pub(super) struct EditFile {
     /// The replacement.
     #[schemars(length(max = 1_048_576))]
     new: String,
-    /// Replace every occurrence, instead of requiring exactly one.
+    /// Replace every occurrence.
     #[serde(default)]
     all: bool,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -83,7 +83,7 @@ pub(super) struct ListFiles {
     #[serde(default)]
     #[schemars(range(min = 0, max = 100_000_000))]
     offset: usize,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -103,19 +103,18 @@ pub(super) struct SearchFiles {
     /// Ignore the difference between upper and lower case.
     #[serde(default)]
     ignore_case: bool,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
 
 #[tool_router(router = file_tools, vis = "pub(crate)")]
 impl Server {
-    /// Read a text file, or a part of it. The text is the second block of the answer, unchanged.
+    /// Read a file, or a part of it: text unchanged, pictures as pictures, other bytes in base64.
     #[tool(annotations(title = "Read a file", read_only_hint = true))]
-    async fn read_file(&self, Parameters(read): Parameters<ReadFile>) -> ToolResult {
+    async fn sandbox_read_file(&self, Parameters(read): Parameters<ReadFile>) -> ToolResult {
         const WHAT: &str = "read the file";
-        let sandbox = self.which(read.sandbox).await?;
-        let client = &self.own.client;
+        let (client, sandbox) = self.which(read.sandbox).await?;
         let limit = paging::limit(read.limit);
         let size = client.stat(&sandbox, &read.path, true).await.map_err(failed(WHAT))?.size;
         if read.offset > 0 && read.offset >= size {
@@ -132,63 +131,70 @@ impl Server {
             bytes.extend_from_slice(&chunk);
         }
         bytes.truncate(limit);
+        if let Some(media_type) = content::picture_type(&bytes).filter(|_| read.offset == 0) {
+            if size > content::PICTURE_BYTES_MAX {
+                return Err(format!(
+                    "the picture has {size} bytes, and at most {} can be shown: make it smaller with `sandbox_run`",
+                    content::PICTURE_BYTES_MAX
+                ));
+            }
+            let bytes = client.read_file(&sandbox, &read.path).await.map_err(failed(WHAT))?;
+            return Ok(content::picture(
+                format!("{}: {media_type}, {size} bytes", read.path),
+                &bytes,
+                media_type,
+            ));
+        }
         paging::whole_characters(&mut bytes);
         let end = read.offset + bytes.len() as u64;
         let mut summary = format!("{}: bytes {} to {end} of {}", read.path, read.offset, size.max(end));
         if end < size {
             summary.push_str(&format!("; {} more: read on with offset {end}", size - end));
         }
-        let text = String::from_utf8_lossy(&bytes);
-        if text.contains('\u{fffd}') {
-            summary.push_str(
-                "\nnot all of it is text: other bytes are shown as \u{fffd}; `run` with `xxd` shows them",
-            );
-        }
-        Ok(with_verbatim(summary, text.into_owned()))
+        Ok(content::part(summary, bytes, read.offset == 0, &resources::file_uri(&read.path)))
     }
 
     /// Write a whole text file, replacing an existing one.
     #[tool(annotations(title = "Write a file", destructive_hint = true, idempotent_hint = true))]
-    async fn write_file(&self, Parameters(write): Parameters<WriteFile>) -> TextResult {
-        let sandbox = self.which(write.sandbox).await?;
-        let entry = self.put(&sandbox, &write.path, write.text).await?;
+    async fn sandbox_write_file(&self, Parameters(write): Parameters<WriteFile>) -> TextResult {
+        let (client, sandbox) = self.which(write.sandbox).await?;
+        let entry = put(&client, &sandbox, &write.path, write.text).await?;
         Ok(format!("wrote {} bytes to {}", entry.size, entry.path))
     }
 
     /// Replace a part of a text file.
     #[tool(annotations(title = "Edit a file", destructive_hint = true))]
-    async fn edit_file(&self, Parameters(edit): Parameters<EditFile>) -> TextResult {
-        let sandbox = self.which(edit.sandbox).await?;
-        let client = &self.own.client;
+    async fn sandbox_edit_file(&self, Parameters(edit): Parameters<EditFile>) -> TextResult {
+        let (client, sandbox) = self.which(edit.sandbox).await?;
         let entry = client.stat(&sandbox, &edit.path, true).await.map_err(failed("read the file"))?;
         if entry.size > EDITED_BYTES_MAX {
             return Err(format!(
-                "the file has {} bytes, which is too large for this tool; use `run`",
+                "the file has {} bytes, which is too large for this tool; use `sandbox_run`",
                 entry.size
             ));
         }
         let bytes = client.read_file(&sandbox, &edit.path).await.map_err(failed("read the file"))?;
-        let text = String::from_utf8(bytes).map_err(|_| "the file is not text; use `run`".to_owned())?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| "the file is not text; use `sandbox_run`".to_owned())?;
         let (text, count) = replaced(&text, &edit.old, &edit.new, edit.all)?;
-        self.put(&sandbox, &edit.path, text).await?;
+        put(&client, &sandbox, &edit.path, text).await?;
         Ok(format!("replaced {count} in {}", edit.path))
     }
 
     /// List a directory.
     #[tool(annotations(title = "List files", read_only_hint = true))]
-    async fn list_files(&self, Parameters(list): Parameters<ListFiles>) -> TextResult {
-        let sandbox = self.which(list.sandbox).await?;
+    async fn sandbox_list_files(&self, Parameters(list): Parameters<ListFiles>) -> TextResult {
+        let (client, sandbox) = self.which(list.sandbox).await?;
         let depth = list.depth.unwrap_or(1).clamp(1, 10);
-        let listed = self.own.client.list_files(&sandbox, &list.path, depth).await;
+        let listed = client.list_files(&sandbox, &list.path, depth).await;
         let entries = listed.map_err(failed("list the directory"))?.entries;
         paging::page(&lines(entries.iter().map(line).collect(), "empty"), list.offset)
     }
 
     /// Find lines in files that match a regular expression, with file names and line numbers.
     #[tool(annotations(title = "Search files", read_only_hint = true))]
-    async fn search_files(&self, Parameters(search): Parameters<SearchFiles>) -> ToolResult {
-        let sandbox = self.which(search.sandbox.clone()).await?;
-        let client = &self.own.client;
+    async fn sandbox_search_files(&self, Parameters(search): Parameters<SearchFiles>) -> ToolResult {
+        let (client, sandbox) = self.which(search.sandbox.clone()).await?;
         let request = CreateExec {
             argv: grep(search),
             timeout_ms: Some(SEARCH_MS_MAX),
@@ -203,18 +209,16 @@ impl Server {
         if outcome.and_then(|outcome| outcome.exit_code) == Some(1) {
             return Ok(with_verbatim("nothing found".to_owned(), String::new()));
         }
-        // If the pattern is invalid, grep's output says so, with_verbatim its exit code.
-        let source = ProcessOutput { client, sandbox: &sandbox, process: &exec.id };
+        // If the pattern is invalid, grep's output says so, with its exit code.
+        let source = ProcessOutput { client: &client, sandbox: &sandbox, process: &exec.id };
         source.read(&exec, exec.output_start, paging::PAGE_BYTES).await
     }
 }
 
-impl Server {
-    async fn put(&self, sandbox: &str, path: &str, text: String) -> Result<FileEntry, String> {
-        let options = UploadOptions { parents: true, ..UploadOptions::default() };
-        let body = UploadBody::from_bytes(text.into_bytes());
-        self.own.client.upload(sandbox, path, &options, body).await.map_err(failed("write the file"))
-    }
+async fn put(client: &Client, sandbox: &str, path: &str, text: String) -> Result<FileEntry, String> {
+    let options = UploadOptions { parents: true, ..UploadOptions::default() };
+    let body = UploadBody::from_bytes(text.into_bytes());
+    client.upload(sandbox, path, &options, body).await.map_err(failed("write the file"))
 }
 
 fn grep(search: SearchFiles) -> Vec<String> {
@@ -238,7 +242,7 @@ fn line(entry: &FileEntry) -> String {
 
 fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize), String> {
     if old.is_empty() {
-        return Err("`old` is empty: give the text to replace, or use `write_file`".to_owned());
+        return Err("`old` is empty: give the text to replace, or use `sandbox_write_file`".to_owned());
     }
     match (text.matches(old).count(), all) {
         (0, _) => Err("`old` was not found in the file: read it again, `old` must match exactly".to_owned()),

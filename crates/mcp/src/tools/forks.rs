@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use burrow_api::{
     ChangeKind, Diff, DiffRequest, ForkSandbox, MergePolicy, MergeReport, MergeSandbox, OriginKind,
 };
+use burrow_client::Client;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
@@ -26,7 +27,7 @@ pub(super) struct Fork {
     /// Delete the copies after this time; never if absent.
     #[schemars(range(min = 1, max = 31_536_000))]
     ttl_seconds: Option<u64>,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -34,20 +35,20 @@ pub(super) struct Fork {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Compare {
-    /// The state before: a snapshot or a sandbox, by name or id.
+    /// The state before: a snapshot or a sandbox; if absent, the state in which `to` was forked.
     #[schemars(length(min = 1, max = 300))]
-    from: String,
-    /// The state after: a snapshot or a sandbox, by name or id; your own sandbox if absent.
+    from: Option<String>,
+    /// The state after: a fork or a snapshot; your own sandbox if absent.
     #[schemars(length(min = 1, max = 300))]
     to: Option<String>,
     /// Only paths that match one of these patterns, such as `*.py` or `/srv/**`.
     #[serde(default)]
     #[schemars(length(max = 100), inner(length(min = 1, max = 1024)))]
     globs: Vec<String>,
-    /// Also return the differing lines of text files.
+    /// Also return the lines.
     #[serde(default)]
     lines: bool,
-    /// Offset in a long answer, from an earlier answer; 0 if absent.
+    /// From an earlier answer; 0 if absent.
     #[serde(default)]
     #[schemars(range(min = 0, max = 100_000_000))]
     offset: usize,
@@ -55,17 +56,14 @@ pub(super) struct Compare {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub(super) enum OnConflict {
-    /// Merge nothing.
+    // Documented at the field: descriptions of the values would make the schema four times as long.
     #[default]
     Fail,
-    /// Keep the version of the target sandbox.
     Ours,
-    /// Take the version of the fork.
     Theirs,
-    /// Keep the lines of both.
     Union,
-    /// Merge by lines; a conflict if both changed the same lines.
     Text,
 }
 
@@ -78,7 +76,8 @@ pub(super) struct Merge {
     /// The target sandbox; your own if absent.
     #[schemars(length(min = 1, max = 63))]
     into: Option<String>,
-    /// What to do if both changed the same file; `fail` if absent.
+    /// If both changed a file: `fail` (the default), keep `ours` (the target's) or `theirs`, keep the lines of both (`union`),
+    /// or merge by lines (`text`).
     #[serde(default)]
     on_conflict: OnConflict,
     /// Only report what would happen.
@@ -89,18 +88,18 @@ pub(super) struct Merge {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delete {
-    /// A fork, by name or id. Other sandboxes cannot be deleted with this tool.
+    /// A fork, by name or id.
     #[schemars(length(min = 1, max = 63))]
     sandbox: String,
 }
 
 #[tool_router(router = fork_tools, vis = "pub(crate)")]
 impl Server {
-    /// Copy the running sandbox, with files, processes and memory, to try something in the copies. Returns their ids. Pass a
-    /// copy's id as `sandbox` to the other tools.
+    /// Copy the running sandbox, with files, processes and memory, to try something in the copies. Returns their ids, to be
+    /// passed as `sandbox`.
     #[tool(annotations(title = "Fork the sandbox", destructive_hint = false))]
-    async fn fork(&self, Parameters(fork): Parameters<Fork>) -> TextResult {
-        let sandbox = self.which(fork.sandbox).await?;
+    async fn sandbox_fork(&self, Parameters(fork): Parameters<Fork>) -> TextResult {
+        let (client, sandbox) = self.which(fork.sandbox).await?;
         let request = ForkSandbox {
             count: fork.count.unwrap_or(1),
             names: Vec::new(),
@@ -109,50 +108,47 @@ impl Server {
             ephemeral: false,
             ttl_seconds: fork.ttl_seconds,
         };
-        let forked = self.own.client.fork_sandbox(&sandbox, &request).await;
+        let forked = client.fork_sandbox(&sandbox, &request).await;
         let forked = forked.map_err(failed("fork the sandbox"))?;
         let mut lines: Vec<String> = forked.children.into_iter().map(|child| child.id).collect();
         lines.extend(forked.failed.into_iter().map(|why| format!("failed: {}", why.message)));
         Ok(lines.join("\n"))
     }
 
-    /// List the files that differ between two states of the sandbox: since a snapshot, or between a fork and its parent.
+    /// List the files that differ: what a fork changed itself (only `to` given), or what changed since a snapshot.
     #[tool(annotations(title = "Compare", read_only_hint = true))]
-    async fn diff(&self, Parameters(compare): Parameters<Compare>) -> TextResult {
-        let to = self.which(compare.to).await?;
-        let request = DiffRequest {
-            from: compare.from,
-            to,
-            globs: compare.globs,
-            all: false,
-            content: compare.lines,
-            limit: None,
+    async fn sandbox_diff(&self, Parameters(compare): Parameters<Compare>) -> TextResult {
+        let (client, to) = self.which(compare.to).await?;
+        let from = match compare.from {
+            Some(from) => from,
+            None => fork_point(&client, &to).await?,
         };
-        let diff = self.own.client.diff(&request).await.map_err(failed("compare"))?;
+        let request =
+            DiffRequest { from, to, globs: compare.globs, all: false, content: compare.lines, limit: None };
+        let diff = client.diff(&request).await.map_err(failed("compare"))?;
         paging::page(&shown(&diff), compare.offset)
     }
 
-    /// Merge the changes of a fork into the sandbox that it was forked from: its files, and what it remembers. If there are
-    /// conflicts, nothing is changed.
+    /// Merge a fork into the sandbox that it was forked from: its files, and what it remembers.
     #[tool(annotations(title = "Merge a fork", destructive_hint = true))]
-    async fn merge(&self, Parameters(merge): Parameters<Merge>) -> TextResult {
-        let parent = self.which(merge.into).await?;
+    async fn sandbox_merge(&self, Parameters(merge): Parameters<Merge>) -> TextResult {
+        let (client, parent) = self.which(merge.into).await?;
         let request = MergeSandbox {
             child: merge.from,
             dry_run: merge.dry_run,
             policy: merge.on_conflict.into(),
             ..MergeSandbox::default()
         };
-        let merged = self.own.client.merge_sandbox(&parent, &request).await;
+        let merged = client.merge_sandbox(&parent, &request).await;
         outcome(&merged.map_err(failed("merge the fork"))?)
     }
 
-    /// Delete a fork that is no longer needed, with everything in it.
+    /// Delete a fork, with everything in it.
     #[tool(annotations(title = "Delete a fork", destructive_hint = true))]
-    async fn delete_fork(&self, Parameters(delete): Parameters<Delete>) -> TextResult {
-        let client = &self.own.client;
+    async fn sandbox_delete_fork(&self, Parameters(delete): Parameters<Delete>) -> TextResult {
+        let (client, own) = self.own.reach().await?;
         let found = client.sandbox(&delete.sandbox).await.map_err(failed("find the fork"))?;
-        if self.own.id_if_exists().await?.as_ref() == Some(&found.id) {
+        if own == found.id {
             return Err("that is your own sandbox, which this tool cannot delete".to_owned());
         }
         // A mistake of the model must not delete the sandbox of another conversation.
@@ -176,6 +172,17 @@ impl From<OnConflict> for MergePolicy {
     }
 }
 
+/// The snapshot in which a fork began. What its parent changed since then is no change of the fork.
+async fn fork_point(client: &Client, sandbox: &str) -> Result<String, String> {
+    let found = client.sandbox(sandbox).await.map_err(failed("find the fork"))?;
+    match found.origin {
+        Some(origin) if origin.kind == OriginKind::Fork => Ok(origin.snapshot),
+        Some(_) | None => Err(format!(
+            "`{sandbox}` is not a fork: give `from`, a snapshot (`sandbox_snapshot` takes one) or another sandbox"
+        )),
+    }
+}
+
 fn shown(diff: &Diff) -> String {
     if diff.entries.is_empty() {
         return "no difference".to_owned();
@@ -192,7 +199,7 @@ fn shown(diff: &Diff) -> String {
         let _ = write!(text, "\n{change}  {}{what}", entry.path);
         if let Some(lines) = &entry.lines {
             let cut = if lines.cut {
-                "\n[… more lines differ: call `diff` with this path as the only glob …]"
+                "\n[… more lines differ: call `sandbox_diff` with this path as the only glob …]"
             } else {
                 ""
             };
@@ -226,7 +233,7 @@ fn outcome(merged: &MergeReport) -> TextResult {
         }
     }
     if let Some(undo) = &merged.undo {
-        let _ = write!(text, "\nto undo the merge, `restore` {}", undo.id);
+        let _ = write!(text, "\nto undo the merge, `sandbox_restore` {}", undo.id);
     }
     if let Some(memory) = merged.memory.as_ref().filter(|memory| !memory.contradictions.is_empty()) {
         let contradictions = json(&memory.contradictions)?;

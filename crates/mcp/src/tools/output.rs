@@ -39,7 +39,7 @@ impl ProcessOutput<'_> {
         let tail = self.piece(exec.output_end - half as u64, half).await?;
         let left_out = tail.from.saturating_sub(head.next);
         let summary = format!(
-            "{}\n{} bytes of output; {left_out} are omitted between the two ends below: read them with `output`, \
+            "{}\n{} bytes of output; {left_out} are omitted between the two ends below: read them with `sandbox_process_output`, \
             process {}, offset {}",
             status(exec),
             exec.output_end,
@@ -67,12 +67,12 @@ impl ProcessOutput<'_> {
         if piece.next < exec.output_end {
             let left = exec.output_end - piece.next;
             summary.push_str(&format!(
-                "\n{left} more bytes: read on with `output`, process {}, offset {}",
+                "\n{left} more bytes: read on with `sandbox_process_output`, process {}, offset {}",
                 self.process, piece.next
             ));
         } else if exec.state == ExecState::Running {
             summary.push_str(&format!(
-                "\nlater output: `output`, process {}, offset {}; set `wait_seconds` to wait for its end",
+                "\nlater output: `sandbox_process_output`, process {}, offset {}; set `wait_seconds` to wait for its end",
                 self.process, piece.next
             ));
         }

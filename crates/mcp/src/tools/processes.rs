@@ -35,10 +35,10 @@ pub(super) struct Run {
     /// Text for its standard input.
     #[schemars(length(max = 1_048_576))]
     input: Option<String>,
-    /// How long to wait for its end; 50 if absent. After that it continues to run; read the rest of its output with `output`.
+    /// How long to wait for its end; 50 if absent.
     #[schemars(range(min = 1, max = 600))]
     timeout_seconds: Option<u64>,
-    /// Another sandbox, by name or id, such as a fork; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -56,10 +56,10 @@ pub(super) struct Start {
     #[serde(default)]
     #[schemars(extend("maxProperties" = 1000))]
     env: BTreeMap<String, String>,
-    /// Keep its standard input open, for the tool `input`.
+    /// Keep its standard input open, for the tool `sandbox_process_input`.
     #[serde(default)]
     interactive: bool,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -67,20 +67,20 @@ pub(super) struct Start {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Output {
-    /// The process id, from `run`, `start` or `processes`.
+    /// The process id, from an earlier answer.
     #[schemars(length(min = 1, max = 63))]
     process: String,
-    /// Offset of the first byte, from an earlier answer; 0 if absent.
+    /// From an earlier answer; 0 if absent.
     #[serde(default)]
-    #[schemars(range(min = 0, max = 9_007_199_254_740_991_u64))]
+    #[schemars(range(min = 0, max = 1_000_000_000_000_000_u64))]
     offset: u64,
-    /// Maximum number of bytes; 16000 if absent.
+    /// Bytes; 16000 if absent.
     #[schemars(range(min = 1, max = 100_000))]
     limit: Option<usize>,
-    /// Wait up to this long for the process to end; 0 if absent.
+    /// Wait this long for its end; 0 if absent.
     #[schemars(range(min = 0, max = 600))]
     wait_seconds: Option<u64>,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -88,7 +88,7 @@ pub(super) struct Output {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
-    /// The process id, from `start`.
+    /// The process id, from `sandbox_process_start`.
     #[schemars(length(min = 1, max = 63))]
     process: String,
     /// Written unchanged: end a line with a newline.
@@ -97,7 +97,7 @@ pub(super) struct Input {
     /// Close its standard input afterwards.
     #[serde(default)]
     close: bool,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -105,13 +105,13 @@ pub(super) struct Input {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stop {
-    /// The process id, from `run`, `start` or `processes`.
+    /// The process id, from `sandbox_run`, `sandbox_process_start` or `sandbox_process_list`.
     #[schemars(length(min = 1, max = 63))]
     process: String,
     /// `TERM`, `KILL`, `INT` …; `TERM` if absent.
     #[schemars(length(min = 1, max = 16))]
     signal: Option<String>,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -123,7 +123,7 @@ pub(super) struct Processes {
     #[serde(default)]
     #[schemars(range(min = 0, max = 100_000_000))]
     offset: usize,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -131,19 +131,18 @@ pub(super) struct Processes {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ports {
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
 
 #[tool_router(router = process_tools, vis = "pub(crate)")]
 impl Server {
-    /// Run a shell command and wait for its end. Returns the exit code and the output, with standard output and error in the
-    /// order they were written; of a long output both ends, and how to read the rest. A command that takes longer continues in
-    /// the background.
+    /// Run a shell command and wait for its end. Returns the exit code and the output; of a long output both ends. A command
+    /// that takes longer continues in the background.
     #[tool(annotations(title = "Run a command", destructive_hint = true, open_world_hint = true))]
-    async fn run(&self, Parameters(run): Parameters<Run>) -> ToolResult {
-        let sandbox = self.which(run.sandbox).await?;
+    async fn sandbox_run(&self, Parameters(run): Parameters<Run>) -> ToolResult {
+        let (client, sandbox) = self.which(run.sandbox).await?;
         let request = CreateExec {
             command: Some(run.command),
             workdir: run.workdir,
@@ -152,9 +151,8 @@ impl Server {
             ring_bytes: Some(OUTPUT_BYTES_MAX),
             ..CreateExec::default()
         };
-        let client = &self.own.client;
         let exec = client.create_exec(&sandbox, &request).await.map_err(failed("run the command"))?;
-        let source = ProcessOutput { client, sandbox: &sandbox, process: &exec.id };
+        let source = ProcessOutput { client: &client, sandbox: &sandbox, process: &exec.id };
         let wait = run.timeout_seconds.unwrap_or(WAIT_SECONDS).clamp(1, WAIT_SECONDS_MAX);
         source.both_ends(&wait_for_end(source, wait).await?).await
     }
@@ -165,8 +163,8 @@ impl Server {
         destructive_hint = true,
         open_world_hint = true
     ))]
-    async fn start(&self, Parameters(start): Parameters<Start>) -> TextResult {
-        let sandbox = self.which(start.sandbox).await?;
+    async fn sandbox_process_start(&self, Parameters(start): Parameters<Start>) -> TextResult {
+        let (client, sandbox) = self.which(start.sandbox).await?;
         let request = CreateExec {
             command: Some(start.command),
             workdir: start.workdir,
@@ -175,20 +173,19 @@ impl Server {
             ring_bytes: Some(OUTPUT_BYTES_MAX),
             ..CreateExec::default()
         };
-        let exec = self.own.client.create_exec(&sandbox, &request).await;
+        let exec = client.create_exec(&sandbox, &request).await;
         let exec = exec.map_err(failed("start the process"))?;
         Ok(format!(
-            "started as process {}; `output` returns its output, `ports` the ports it listens on",
+            "started as process {}; `sandbox_process_output` returns its output, `sandbox_ports` the ports it listens on",
             exec.id
         ))
     }
 
-    /// The output of a process from an offset on, and whether it still runs. The output is the second block of the answer,
-    /// unchanged.
+    /// The output of a process from an offset on, unchanged, and whether it still runs.
     #[tool(annotations(title = "Read a process's output", read_only_hint = true))]
-    async fn output(&self, Parameters(output): Parameters<Output>) -> ToolResult {
-        let sandbox = self.which(output.sandbox).await?;
-        let source = ProcessOutput { client: &self.own.client, sandbox: &sandbox, process: &output.process };
+    async fn sandbox_process_output(&self, Parameters(output): Parameters<Output>) -> ToolResult {
+        let (client, sandbox) = self.which(output.sandbox).await?;
+        let source = ProcessOutput { client: &client, sandbox: &sandbox, process: &output.process };
         let exec = wait_for_end(source, output.wait_seconds.unwrap_or(0)).await?;
         if output.offset > exec.output_end {
             let end = exec.output_end;
@@ -202,38 +199,38 @@ impl Server {
 
     /// Write to the standard input of a process that was started with `interactive`.
     #[tool(annotations(title = "Write to a process", destructive_hint = true))]
-    async fn input(&self, Parameters(input): Parameters<Input>) -> TextResult {
-        let sandbox = self.which(input.sandbox).await?;
+    async fn sandbox_process_input(&self, Parameters(input): Parameters<Input>) -> TextResult {
+        let (client, sandbox) = self.which(input.sandbox).await?;
         let (bytes, body) = (input.text.len(), UploadBody::from_bytes(input.text.into_bytes()));
-        let written = self.own.client.write_stdin(&sandbox, &input.process, body, input.close).await;
+        let written = client.write_stdin(&sandbox, &input.process, body, input.close).await;
         written.map_err(failed("write to the process"))?;
-        Ok(format!("wrote {bytes} bytes; `output` returns the process's output"))
+        Ok(format!("wrote {bytes} bytes; `sandbox_process_output` returns the process's output"))
     }
 
     /// Send a signal to a process and its group; ends it unless another signal is given.
     #[tool(annotations(title = "Stop a process", destructive_hint = true))]
-    async fn stop(&self, Parameters(stop): Parameters<Stop>) -> TextResult {
-        let sandbox = self.which(stop.sandbox).await?;
+    async fn sandbox_process_stop(&self, Parameters(stop): Parameters<Stop>) -> TextResult {
+        let (client, sandbox) = self.which(stop.sandbox).await?;
         let signal = stop.signal.unwrap_or_else(|| "TERM".to_owned());
         let request = SendSignal { signal: signal.clone(), group: true };
-        let sent = self.own.client.signal_exec(&sandbox, &stop.process, &request).await;
+        let sent = client.signal_exec(&sandbox, &stop.process, &request).await;
         sent.map_err(failed("signal the process"))?;
         Ok(format!("sent {signal} to {}", stop.process))
     }
 
     /// List the commands and processes of the sandbox, with their states and outcomes.
     #[tool(annotations(title = "List processes", read_only_hint = true))]
-    async fn processes(&self, Parameters(wanted): Parameters<Processes>) -> TextResult {
-        let sandbox = self.which(wanted.sandbox).await?;
-        let execs = self.own.client.execs(&sandbox).await.map_err(failed("list the processes"))?;
+    async fn sandbox_process_list(&self, Parameters(wanted): Parameters<Processes>) -> TextResult {
+        let (client, sandbox) = self.which(wanted.sandbox).await?;
+        let execs = client.execs(&sandbox).await.map_err(failed("list the processes"))?;
         paging::page(&lines(execs.iter().map(line).collect(), "none yet"), wanted.offset)
     }
 
     /// List the ports that processes listen on, and the URL of each.
     #[tool(annotations(title = "List ports", read_only_hint = true))]
-    async fn ports(&self, Parameters(wanted): Parameters<Ports>) -> TextResult {
-        let sandbox = self.which(wanted.sandbox).await?;
-        let ports = self.own.client.ports(&sandbox).await.map_err(failed("list the ports"))?;
+    async fn sandbox_ports(&self, Parameters(wanted): Parameters<Ports>) -> TextResult {
+        let (client, sandbox) = self.which(wanted.sandbox).await?;
+        let ports = client.ports(&sandbox).await.map_err(failed("list the ports"))?;
         let shown = |port: &burrow_api::Port| {
             let by = port.process.as_deref().unwrap_or("no process");
             let access = if port.published { "public" } else { "requires a key" };

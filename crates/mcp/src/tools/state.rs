@@ -24,7 +24,7 @@ pub(super) struct TakeSnapshot {
     /// Leave out running processes.
     #[serde(default)]
     files_only: bool,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Restore {
     /// Restore only the files, and boot from them.
     #[serde(default)]
     files_only: bool,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Snapshots {
     #[serde(default)]
     #[schemars(range(min = 0, max = 100_000_000))]
     offset: usize,
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Snapshots {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SandboxArgument {
-    /// Another sandbox, by name or id; your own if absent.
+    /// A fork; your own sandbox if absent.
     #[schemars(length(min = 1, max = 63))]
     sandbox: Option<String>,
 }
@@ -67,54 +67,54 @@ pub(super) struct SandboxArgument {
 impl Server {
     /// Save the current state of the whole sandbox: files, running processes and memory. Takes milliseconds.
     #[tool(annotations(title = "Take a snapshot", destructive_hint = false))]
-    async fn snapshot(&self, Parameters(take): Parameters<TakeSnapshot>) -> TextResult {
-        let sandbox = self.which(take.sandbox).await?;
+    async fn sandbox_snapshot(&self, Parameters(take): Parameters<TakeSnapshot>) -> TextResult {
+        let (client, sandbox) = self.which(take.sandbox).await?;
         let request = CreateSnapshot {
             name: take.name,
             description: take.description,
             files_only: take.files_only,
             ..CreateSnapshot::default()
         };
-        let taken = self.own.client.create_snapshot(&sandbox, &request).await;
+        let taken = client.create_snapshot(&sandbox, &request).await;
         let taken = taken.map_err(failed("take the snapshot"))?;
         Ok(format!(
-            "snapshot taken: {}\n`restore` restores it, `diff` shows what has changed since",
+            "snapshot taken: {}\n`sandbox_restore` restores it, `sandbox_diff` shows what has changed since",
             line(&taken)
         ))
     }
 
     /// List the snapshots of the sandbox.
     #[tool(annotations(title = "List snapshots", read_only_hint = true))]
-    async fn snapshots(&self, Parameters(wanted): Parameters<Snapshots>) -> TextResult {
-        let sandbox = self.which(wanted.sandbox).await?;
+    async fn sandbox_snapshot_list(&self, Parameters(wanted): Parameters<Snapshots>) -> TextResult {
+        let (client, sandbox) = self.which(wanted.sandbox).await?;
         let query = SnapshotQuery { sandbox: Some(sandbox), ..SnapshotQuery::default() };
-        let found = self.own.client.all_snapshots(&query).await.map_err(failed("list the snapshots"))?;
+        let found = client.all_snapshots(&query).await.map_err(failed("list the snapshots"))?;
         paging::page(&lines(found.iter().map(line).collect(), "none yet"), wanted.offset)
     }
 
     /// Restore a snapshot: files, processes and memory return to their state at that time.
     #[tool(annotations(title = "Restore a snapshot", destructive_hint = true))]
-    async fn restore(&self, Parameters(restore): Parameters<Restore>) -> TextResult {
-        let sandbox = self.which(restore.sandbox).await?;
+    async fn sandbox_restore(&self, Parameters(restore): Parameters<Restore>) -> TextResult {
+        let (client, sandbox) = self.which(restore.sandbox).await?;
         let request = RestoreSandbox { snapshot: restore.snapshot.clone(), files_only: restore.files_only };
-        let restored = self.own.client.restore_sandbox(&sandbox, &request).await;
+        let restored = client.restore_sandbox(&sandbox, &request).await;
         restored.map_err(failed("restore the snapshot"))?;
         Ok(format!("the sandbox was restored to {}", restore.snapshot))
     }
 
     /// Put the sandbox to sleep: it uses no RAM or CPU, keeps its processes, and wakes by itself at the next use.
     #[tool(annotations(title = "Sleep", destructive_hint = false, idempotent_hint = true))]
-    async fn sleep(&self, Parameters(which): Parameters<SandboxArgument>) -> TextResult {
-        let sandbox = self.which(which.sandbox).await?;
-        self.own.client.hibernate_sandbox(&sandbox).await.map_err(failed("put the sandbox to sleep"))?;
+    async fn sandbox_hibernate(&self, Parameters(which): Parameters<SandboxArgument>) -> TextResult {
+        let (client, sandbox) = self.which(which.sandbox).await?;
+        client.hibernate_sandbox(&sandbox).await.map_err(failed("put the sandbox to sleep"))?;
         Ok("asleep; any use wakes it".to_owned())
     }
 
     /// The sandbox's name, id, state, limits and network policy.
     #[tool(annotations(title = "Status", read_only_hint = true))]
-    async fn status(&self, Parameters(which): Parameters<SandboxArgument>) -> TextResult {
-        let sandbox = self.which(which.sandbox).await?;
-        let row = self.own.client.sandbox(&sandbox).await.map_err(failed("read the state of the sandbox"))?;
+    async fn sandbox_status(&self, Parameters(which): Parameters<SandboxArgument>) -> TextResult {
+        let (client, sandbox) = self.which(which.sandbox).await?;
+        let row = client.sandbox(&sandbox).await.map_err(failed("read the state of the sandbox"))?;
         paging::page(&crate::results::json(&row)?, 0)
     }
 }

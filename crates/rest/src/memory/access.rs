@@ -165,10 +165,10 @@ impl Principal {
             Moment::TimeMs(time) => app.engine.memory_at(scope, &AsOf::TimeMs(time)).await?,
             Moment::Snapshot(name) => {
                 let bound = match self {
-                    Self::Key(caller) => caller.bound_to(),
-                    Self::Sandbox(listener) => Some(&listener.sandbox),
+                    Self::Key(caller) => caller.reached_ids(app).await?,
+                    Self::Sandbox(listener) => Some(vec![listener.sandbox.clone()]),
                 };
-                let snapshot = snapshot_within(app, self.tenant(), bound, &name).await?;
+                let snapshot = snapshot_within(app, self.tenant(), bound.as_deref(), &name).await?;
                 app.engine.memory_at_snapshot(self.tenant(), scope, snapshot.id.as_str()).await?
             }
         })

@@ -221,6 +221,10 @@ class _CreateKey(TypedDict):
 class CreateKey(_CreateKey, total=False):
     """`POST /v1/keys`."""
 
+    forks: bool
+    """Also the forks of that sandbox: the key can fork it, merge the forks and delete them, and reaches no other
+    sandbox.
+    """
     sandbox: str | None
     """Only this sandbox (name or id)."""
     ttl_seconds: int | None

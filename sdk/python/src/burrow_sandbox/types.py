@@ -1144,6 +1144,8 @@ ItemState = Literal["downloading", "unpacking", "running", "cached", "done"]
 class Key:
     created_ms: int
     expires_ms: int | None = None
+    forks: bool
+    """Whether it also reaches the forks of that sandbox."""
     id: str
     last_used_ms: int | None = None
     name: str

@@ -1676,6 +1676,8 @@ interface Components {
         };
         /** @description `POST /v1/keys`. */
         CreateKey: {
+            /** @description Also the forks of that sandbox: the key can fork it, merge the forks and delete them, and reaches no other sandbox. */
+            forks?: boolean;
             /** @description For people. */
             name: string;
             /** @description Only this sandbox (name or id). */
@@ -2582,6 +2584,8 @@ interface Components {
             createdMs: number;
             /** Format: int64 */
             expiresMs?: number | null;
+            /** @description Whether it also reaches the forks of that sandbox. */
+            forks: boolean;
             id: string;
             /** Format: int64 */
             lastUsedMs?: number | null;
@@ -3543,6 +3547,8 @@ interface Components {
                 createdMs: number;
                 /** Format: int64 */
                 expiresMs?: number | null;
+                /** @description Whether it also reaches the forks of that sandbox. */
+                forks: boolean;
                 id: string;
                 /** Format: int64 */
                 lastUsedMs?: number | null;

@@ -80,7 +80,7 @@ async fn served(world: &World) -> BTreeSet<(String, String, String)> {
     for request in burrow_ssh::REQUESTS {
         served.insert(("ssh".to_owned(), "LOGIN".to_owned(), request.to_owned()));
     }
-    let tools = call(world, &world.key, "any", "tools/list", json!({})).await;
+    let tools = call(world, &world.key, "any&image=python-interpreter", "tools/list", json!({})).await;
     for tool in tools["result"]["tools"].as_array().unwrap_or_else(|| panic!("{tools}")) {
         served.insert(("tool".to_owned(), "CALL".to_owned(), tool["name"].as_str().unwrap().to_owned()));
     }
@@ -100,7 +100,7 @@ async fn call(world: &World, key: &str, sandbox: &str, method: &str, params: Val
 fn tool_request(world: &World, key: &str, sandbox: &str, method: &str, params: Value) -> Request<Body> {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     world
-        .request(key, "POST", &format!("/mcp?sandbox={sandbox}"))
+        .request(key, "POST", &format!("/mcp?sandbox={sandbox}&tools=all"))
         .header("host", "127.0.0.1:7700")
         .header("content-type", "application/json")
         .header("accept", "application/json, text/event-stream")

@@ -53,6 +53,7 @@ impl SshUser {
             name: "test".into(),
             scope,
             sandbox: sandbox.map(|id| id.parse().unwrap()),
+            forks: false,
             created_ms: 1,
             expires_ms: None,
         };
