@@ -158,6 +158,9 @@ code() { scripts/test-code.sh 2>&1 | tee -a "$log"; }
 # Tests the MCP interface with MCP clients, against its own daemon.
 mcp() { scripts/test-mcp.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
 
+# Runs every command of the documents, as printed.
+docs() { scripts/test-docs "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
+
 # Tests released versions of E2B's clients.
 e2b() { scripts/test-e2b.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
 
@@ -191,6 +194,7 @@ clients() {
     step python sdk python
     step typescript sdk typescript
     step mcp mcp
+    step docs docs
     step e2b e2b
     if [ "$mode" = --all ]; then
         step integrations integrations

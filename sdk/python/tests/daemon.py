@@ -57,10 +57,10 @@ def _prepared(name: str) -> Path:
 class Daemon:
     """A daemon under test."""
 
-    def __init__(self, extra: str = "") -> None:
+    def __init__(self, extra: str = "", listen: str | None = None) -> None:
         """`extra` contains further lines of configuration."""
         self.extra = extra
-        self.listen = f"127.0.0.1:{free_port()}"
+        self.listen = listen or f"127.0.0.1:{free_port()}"
         self.burrow = _prepared("BURROW_TEST_BURROW")
         shared = _prepared("BURROW_TEST_POOL")
         self.folder = Path(tempfile.mkdtemp(prefix="burrow-sdk-"))

@@ -316,9 +316,12 @@ pub fn within(rules: &[RequestRule], places: &[Vec<Step>], ceilings: &Ceilings<'
         let Some(ceiling) = ceilings(secret) else {
             let place = if short { at("authRef") } else { at("secret") };
             let reason = format!("secret `{secret}` does not exist");
-            return Err(
-                Fault::new(&place, reason).hint(format!("create it with `burrow secret set {secret}`"))
+            // Most providers take a token. A secret in another place needs another option than `--header`.
+            let hint = format!(
+                "create it with `burrow secret set {secret} --allow '{}' --header 'Authorization: Bearer {{}}'`",
+                rule.scope
             );
+            return Err(Fault::new(&place, reason).hint(hint));
         };
         if !rule.scope.fits(&ceiling) {
             let allowed: Vec<String> = ceiling.iter().map(|scope| format!("`{scope}`")).collect();
