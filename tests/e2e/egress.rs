@@ -72,7 +72,10 @@ fn a_sandbox_reaches_nothing_until_a_rule_allows_it() {
     assert!(denied["reason"].as_str().unwrap().contains("no rule allows `up.example`"), "{denied}");
     let output = daemon.cli(&["exec", "alpha", "--", "curl", "-sS", "https://up.example/"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains(&format!("`burrow egress allow {id} up.example`")), "{said}");
+    assert!(
+        said.contains(&format!("egress denied: `up.example`; `burrow egress allow {id} up.example`")),
+        "{said}"
+    );
     let explained = daemon.json(&["egress", "explain", "alpha", "https://up.example/x", "--json"]);
     assert_eq!(explained["allowed"], false);
     assert_eq!(explained["hint"], "`burrow egress allow alpha up.example` allows it");
@@ -124,7 +127,7 @@ fn rules_match_host_port_and_protocol_in_both_address_families() {
     let daemon = Daemon::start_with(&format!(
         "{CONFIG}\negress.sets.ours = [\"*.example:8443\", \"https://six.example\"]"
     ));
-    daemon.ok(&["create", "--name", "alpha", "--allow-set", "ours", "--allow", "tcp://db.example:5432"]);
+    daemon.ok(&["create", "--name", "alpha", "--set", "ours", "--allow", "tcp://db.example:5432"]);
     assert_eq!(fetch(&daemon, "alpha", "https://www.up.example:8443/").unwrap(), "hello from outside\n");
     for flag in ["-4", "-6"] {
         // Whichever address family the program chooses, the host is reached by the family it has.
@@ -141,7 +144,7 @@ fn rules_match_host_port_and_protocol_in_both_address_families() {
         let denied = |entry: &Value| entry["port"] == 22 && entry["verdict"] == "denied";
         log(&daemon, "alpha").iter().any(denied).then_some(())
     });
-    let unknown = daemon.cli(&["update", "alpha", "--allow-set", "theirs"]);
+    let unknown = daemon.cli(&["update", "alpha", "--set", "theirs"]);
     let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(
         said.contains("unknown host set `theirs`; known host sets: ") && said.contains("`ours`"),

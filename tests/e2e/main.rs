@@ -32,6 +32,7 @@ mod execs;
 mod files;
 mod full_disk;
 mod host;
+mod host_sets;
 mod images;
 mod keys;
 mod lives;

@@ -116,7 +116,7 @@ fn apt_get_works_with_rules_for_its_sources_where_the_mirror_is_reachable() {
     let closed =
         daemon.cli(&["exec", "alpha", "-c", "apt-get -o Acquire::Retries=0 update 2>&1 | grep -c ^Err"]);
     assert_ne!(String::from_utf8_lossy(&closed.stdout).trim(), "0", "closed until opened");
-    daemon.ok(&["update", "alpha", "--allow-set", "apt"]);
+    daemon.ok(&["update", "alpha", "--set", "apt"]);
     daemon.sh("alpha", "apt-get -q update && apt-get -q install -y --no-install-recommends hello");
     assert_eq!(daemon.sh("alpha", APT_PACKAGE), "Hello, world!");
 }
@@ -164,8 +164,8 @@ fn npm_installs_with_a_rule_for_its_registry_where_that_is_reachable() {
     }
     rules.push(rule.clone());
     let daemon = daemon(&rules);
-    sandbox(&daemon, &[rule]);
-    daemon.ok(&["update", "alpha", "--allow-set", "apt"]);
+    sandbox(&daemon, &[]);
+    daemon.ok(&["update", "alpha", "--set", "apt"]);
     daemon.sh("alpha", "apt-get -q update && apt-get -q install -y --no-install-recommends nodejs");
     let package = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     daemon.ok(&["cp", package.to_str().unwrap(), "alpha:/root/npm.tgz"]);
@@ -174,5 +174,14 @@ fn npm_installs_with_a_rule_for_its_registry_where_that_is_reachable() {
          node /root/npm/package/bin/npm-cli.js install --no-audit --no-fund --registry {registry} {NPM_PACKAGE} >/dev/null && \
          node -p \"require('{NPM_PACKAGE}')(5)\""
     );
+    // Denied: npm gives up at once, instead of after two more attempts in more than a minute.
+    let request = serde_json::json!({ "command": format!("({line}) 2>&1"), "wait": true });
+    let result = daemon.post("/v1/sandboxes/alpha/execs", &request).expect(200);
+    let host = rule.rsplit("://").next().unwrap();
+    assert_eq!(result["exec"]["egress_denied"][0]["host"], host, "{result}");
+    assert!(result.to_string().contains("getaddrinfo ENOTFOUND"), "{result}");
+    let questions = crate::host_sets::denied_questions(&daemon, "alpha", host);
+    assert!((1..=4).contains(&questions), "three attempts are at least six questions; these are {questions}");
+    daemon.ok(&["egress", "allow", "alpha", &rule]);
     assert_eq!(daemon.sh("alpha", &line), "true");
 }

@@ -68,8 +68,9 @@ pub use merge::{
 };
 pub use network::{
     AnswerApproval, BudgetLeft, EgressApproval, EgressCounters, EgressDenied, EgressEntry, EgressExplanation,
-    EgressKind, EgressQuestion, EgressRequestExplained, EgressRequestRule, EgressRuleInForce, EgressStatus,
-    EgressStep, EgressTrial, EgressVerdict, Network, NetworkMode, NetworkRequest, UpdateNetwork,
+    EgressKind, EgressQuestion, EgressRequestExplained, EgressRequestRule, EgressRuleInForce, EgressSet,
+    EgressStatus, EgressStep, EgressTrial, EgressVerdict, Network, NetworkMode, NetworkRequest,
+    UpdateNetwork,
 };
 pub use page::Page;
 pub use port::{CreatePortUrl, Port, PortMessage, PortUrl};

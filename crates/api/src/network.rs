@@ -38,7 +38,7 @@ pub struct NetworkRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 1000)]
     pub allow: Option<Vec<String>>,
-    /// Names of host sets in the daemon's configuration.
+    /// Names of host sets, such as `pypi`; `GET /v1/egress/sets` lists them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 64)]
     pub sets: Option<Vec<String>>,
@@ -138,6 +138,18 @@ pub struct EgressDenied {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     pub reason: String,
+    /// The host set that allows it; `burrow egress allow SANDBOX --set NAME` adds it. Absent if none does, or if a rule
+    /// would not help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+}
+
+/// A named list of rules that policies refer to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EgressSet {
+    pub name: String,
+    /// Its rules.
+    pub rules: Vec<String>,
 }
 
 /// One line of a sandbox's egress log.

@@ -253,7 +253,7 @@ mod tests {
             "env set web A=b C=d",
             "env rm web A",
             "run --rm --net none -- true",
-            "create --allow example.com --allow tcp://db.example.com:5432 --allow-set apt",
+            "create --allow example.com --allow tcp://db.example.com:5432 --set apt",
             "update web --net open",
             "update web --allow example.com --disallow *.example.org --disallow-set apt",
             "egress log web -f --denied --json",
@@ -291,6 +291,19 @@ mod tests {
             "completion zsh",
             "help",
             "help snapshot create",
+        ] {
+            check(line, true);
+        }
+    }
+
+    #[test]
+    fn command_lines_about_host_sets_are_accepted() {
+        for line in [
+            "egress sets --json",
+            "egress allow web --set pypi --set npm",
+            "egress deny web --set pypi example.com",
+            "create --net packages --set ours",
+            "update web --net packages",
         ] {
             check(line, true);
         }
@@ -548,6 +561,7 @@ mod tests {
             "create --allow https://example.com/path",
             "update web --disallow",
             "egress allow web",
+            "egress allow web example.com --set pypi --secret key",
             "egress explain web",
             "service add web app",
             "port publish web 0",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use burrow_api::policy::PolicyDocument;
 use burrow_api::{
-    AnswerApproval, EgressApproval, EgressEntry, EgressExplanation, EgressQuestion, EgressStatus,
+    AnswerApproval, EgressApproval, EgressEntry, EgressExplanation, EgressQuestion, EgressSet, EgressStatus,
     EgressTrial, Page, Sandbox,
 };
 use http::Method;
@@ -42,6 +42,12 @@ fn egress_path(sandbox: &str, rest: &'static str) -> Path {
 }
 
 impl Client {
+    /// The host sets of the daemon.
+    pub async fn egress_sets(&self) -> Result<Vec<EgressSet>, ClientError> {
+        let page: Page<EgressSet> = self.get(Path::new("/v1/egress/sets")).await?;
+        Ok(page.items)
+    }
+
     /// The policy in effect, and its counters.
     pub async fn egress(&self, sandbox: &str) -> Result<EgressStatus, ClientError> {
         self.get(sandbox_path(sandbox).fixed("egress")).await

@@ -224,8 +224,8 @@ pub(super) const KEYS: &[Key] = &[
         "egress.sets",
         Kind::RuleSets,
         Some("{}"),
-        "Named lists of rules for `--allow-set NAME`. A set `apt`, with the hosts of this host's package sources, \
-         exists unless this table defines one.",
+        "Named lists of rules for `--set NAME`. A list replaces the predefined set of the same name (`burrow egress sets` \
+         lists them), for example `pypi` by the hosts of a company's mirror.",
     ),
     key(
         "egress.allow_ranges",

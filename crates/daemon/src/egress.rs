@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use burrow_egress::sets::host_sets;
 use burrow_egress::supervisor::{Options, Supervisor};
 use burrow_egress::{EgressError, Limits};
 use burrow_engine::EgressSettings;
@@ -19,7 +20,7 @@ use burrow_config::{Config, EgressConfig};
 /// The hidden role of the program; `egress` itself is a command for people.
 pub(crate) const ROLE: &str = "egress-process";
 
-/// The host set that exists without configuration: the hosts of the default image's packages.
+/// A host set that is detected on this host: the hosts of the default image's packages.
 const APT: &str = "apt";
 
 /// Connects to the process of an earlier daemon, or starts one.
@@ -66,17 +67,17 @@ pub(crate) async fn end(run_dir: &Path) -> Result<(), EgressError> {
     Supervisor::remove_all(&run_dir.join("egress")).await
 }
 
-/// The settings from the configuration, including the set of the package sources.
+/// The settings from the configuration, with the predefined host sets and that of the package sources.
 pub(crate) fn settings(config: &EgressConfig, package_urls: &[String]) -> EgressSettings {
-    let mut sets: BTreeMap<Name, Vec<EgressRule>> = config.sets.clone();
     let mut rules: Vec<EgressRule> = Vec::new();
     for rule in package_urls.iter().filter_map(|url| rule_of(url)) {
         if !rules.contains(&rule) {
             rules.push(rule);
         }
     }
+    let mut found = BTreeMap::new();
     if !rules.is_empty() {
-        sets.entry(apt()).or_insert(rules);
+        found.insert(apt(), rules);
     }
     EgressSettings {
         default: NetworkPolicy {
@@ -87,7 +88,7 @@ pub(crate) fn settings(config: &EgressConfig, package_urls: &[String]) -> Egress
             deny: Vec::new(),
             transforms: None,
         },
-        sets,
+        sets: host_sets(found, &config.sets),
         allow_ranges: config.allow_ranges.clone(),
     }
 }
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(rules, ["http://packages.example", "https://secure.example:8443"]);
         let own = settings(&config("[egress.sets]\napt = [\"mirror.example\"]\n"), &urls);
         assert_eq!(own.sets[&apt()], ["mirror.example".parse().unwrap()]);
-        assert!(settings(&config(""), &[]).sets.is_empty());
+        assert!(!settings(&config(""), &[]).sets.contains_key(&apt()));
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod policy;
 pub mod process;
 mod proxy;
 mod sandbox;
+pub mod sets;
 pub mod sim;
 pub mod supervisor;
 

@@ -65,7 +65,9 @@ pub fn of_engine(error: &EngineError) -> Option<&'static str> {
         EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
             Some("the sandbox may be out of RAM or processes; `burrow stop` and `burrow start` restart it")
         }
-        EngineError::SetUnknown { .. } => Some("`egress.sets` in the configuration defines them"),
+        EngineError::SetUnknown { .. } => {
+            Some("`burrow egress sets` lists them; `egress.sets` in the configuration defines more")
+        }
         EngineError::RuleNotFound { .. } => Some("`burrow egress show` lists its rules and host sets"),
         EngineError::ApprovalNotFound { .. } => Some("`burrow egress approvals` lists the waiting requests"),
         EngineError::RulesOverlap { .. } => {

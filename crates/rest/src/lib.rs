@@ -65,6 +65,7 @@ pub fn routes() -> Routes<Arc<App>> {
         .route("/v1/ssh", get(ssh::show))
         .route("/v1/ssh/keys", get(ssh::list).post(ssh::add))
         .route("/v1/ssh/keys/{key}", delete(ssh::remove))
+        .route("/v1/egress/sets", get(egress::sets))
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/secrets/{secret}", get(secrets::get).put(secrets::set).delete(secrets::remove))
         .route("/v1/secrets/{secret}/rotate", post(secrets::rotate));

@@ -38,7 +38,7 @@ use crate::{
         volumes::remove_snapshot, volumes::restore,
         volume_files::read, volume_files::write, volume_files::remove, volume_files::list,
         ports::list, ports::publish, ports::unpublish, ports::url, ports::connect,
-        egress::show, egress::log, egress::explain::explain, egress::test, egress::policy::replace,
+        egress::sets, egress::show, egress::log, egress::explain::explain, egress::test, egress::policy::replace,
         egress::approvals::list, egress::approvals::answer,
         services::list, services::set, services::remove, services::restart,
         keys::create, keys::list, keys::get, keys::revoke, keys::revoke_tokens, keys::revoke_volume_tokens,

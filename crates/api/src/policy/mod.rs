@@ -48,7 +48,7 @@ pub struct EgressDocument {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 1000)]
     pub allow: Vec<String>,
-    /// Names of host sets in the daemon's configuration.
+    /// Names of host sets, such as `pypi`; `GET /v1/egress/sets` lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub sets: Vec<String>,

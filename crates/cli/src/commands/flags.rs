@@ -6,6 +6,7 @@ use burrow_api::{
     CreateExec, CreateSandbox, LimitsRequest, NetworkMode, NetworkRequest, SandboxState, StdinMode,
     UpdateNetwork,
 };
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::life::LifeFlags;
 use super::memory::related::RelatedFlags;
@@ -70,24 +71,55 @@ impl LimitFlags {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NetworkFlags {
     /// Network mode
-    #[arg(long, value_name = "MODE", value_parser = parse::one_of::<NetworkMode>([
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new([
         parse::word("none", "No destination"),
-        parse::word("allowlist", "Destinations named by its rules"),
+        parse::word("allowlist", "Destinations named by its rules and host sets"),
+        parse::word(PACKAGES, "The same, with the hosts of all common package managers; like --set packages"),
         parse::word("open", "Any public host"),
-    ]))]
-    net: Option<NetworkMode>,
+    ]).try_map(|word| NetworkChoice::parse(&word)))]
+    net: Option<NetworkChoice>,
     /// Egress rule, e.g. '*.example.com:443' or tcp://db.example.com:5432; may be repeated
     #[arg(long = "allow", value_name = "RULE", value_parser = parse::rule)]
     allow: Vec<String>,
-    /// Host set from the configuration of the daemon; may be repeated
-    #[arg(long = "allow-set", value_name = "NAME")]
+    /// Host set to allow, e.g. pypi; `burrow egress sets` lists them; may be repeated
+    #[arg(long = "set", alias = "allow-set", value_name = "NAME")]
     sets: Vec<String>,
     /// Address block to deny, e.g. 203.0.113.0/24; may be repeated
     #[arg(long = "deny", value_name = "BLOCK")]
     deny: Vec<String>,
 }
 
+/// A value of `--net`.
+#[derive(Clone, Copy, Debug)]
+enum NetworkChoice {
+    Mode(NetworkMode),
+    /// The mode `allowlist` and the host set of all package managers.
+    Packages,
+}
+
+/// The name of that host set.
+const PACKAGES: &str = "packages";
+
+impl NetworkChoice {
+    fn parse(word: &str) -> Result<Self, serde_json::Error> {
+        if word == PACKAGES { Ok(Self::Packages) } else { parse::api_word(word).map(Self::Mode) }
+    }
+
+    fn mode(self) -> NetworkMode {
+        match self {
+            Self::Mode(mode) => mode,
+            Self::Packages => NetworkMode::Allowlist,
+        }
+    }
+}
+
 impl NetworkFlags {
+    /// The host sets of all flags.
+    fn sets(&self) -> Vec<String> {
+        let of_mode = matches!(self.net, Some(NetworkChoice::Packages)).then(|| PACKAGES.to_owned());
+        of_mode.into_iter().chain(self.sets.iter().cloned()).collect()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.net.is_none() && self.allow.is_empty() && self.sets.is_empty() && self.deny.is_empty()
     }
@@ -98,12 +130,13 @@ impl NetworkFlags {
             return base;
         }
         let mut request = base.unwrap_or_default();
-        request.mode = self.net.or(request.mode);
+        let sets = self.sets();
+        request.mode = self.net.map(NetworkChoice::mode).or(request.mode);
         if !self.allow.is_empty() {
             request.allow.get_or_insert_default().extend(self.allow);
         }
-        if !self.sets.is_empty() {
-            request.sets.get_or_insert_default().extend(self.sets);
+        if !sets.is_empty() {
+            request.sets.get_or_insert_default().extend(sets);
         }
         if !self.deny.is_empty() {
             request.deny.get_or_insert_default().extend(self.deny);
@@ -115,9 +148,9 @@ impl NetworkFlags {
     /// The flags as a change of an existing sandbox.
     pub(crate) fn change(self) -> UpdateNetwork {
         UpdateNetwork {
-            mode: self.net,
+            mode: self.net.map(NetworkChoice::mode),
+            add_sets: self.sets(),
             add: self.allow,
-            add_sets: self.sets,
             add_deny: self.deny,
             ..UpdateNetwork::default()
         }
@@ -328,7 +361,7 @@ mod tests {
 
     #[test]
     fn rules_are_added_to_those_of_the_file_and_a_mode_overrides() {
-        let flags: SandboxFlags = parse::arguments("--net open --allow Example.com --allow-set apt");
+        let flags: SandboxFlags = parse::arguments("--net open --allow Example.com --set apt");
         let file = NetworkRequest {
             mode: Some(NetworkMode::None),
             allow: Some(vec!["example.org".to_owned()]),
@@ -339,5 +372,15 @@ mod tests {
         assert_eq!(network.mode, Some(NetworkMode::Open));
         assert_eq!(network.allow.unwrap(), ["example.org", "example.com"]);
         assert_eq!(network.sets.unwrap(), ["apt"]);
+    }
+
+    #[test]
+    fn the_mode_packages_is_an_allowlist_with_a_host_set() {
+        let flags: NetworkFlags = parse::arguments("--net packages --set ours");
+        let request = flags.clone().over(None).unwrap();
+        assert_eq!(request.mode, Some(NetworkMode::Allowlist));
+        assert_eq!(request.sets.unwrap(), ["packages", "ours"]);
+        let change = flags.change();
+        assert_eq!((change.mode, change.add_sets.len()), (Some(NetworkMode::Allowlist), 2));
     }
 }

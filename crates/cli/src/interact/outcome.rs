@@ -88,13 +88,14 @@ fn denied(exec: &Exec) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more (`burrow egress log {} --denied`)", exec.sandbox_id),
     };
+    let (host, sandbox) = (escape(&first.host), &exec.sandbox_id);
     // A request that a rule covers was denied by that rule; another rule would not help.
-    let help = match first.reason.starts_with("no rule allows") {
-        true => format!("`burrow egress allow {} {}` allows it", exec.sandbox_id, escape(&rule)),
-        false => format!("`burrow egress show {}` shows its rules", exec.sandbox_id),
-    };
-    let (host, reason) = (escape(&first.host), escape(&first.reason));
-    Some(format!("note: egress from its sandbox to {host}{more} was denied: {reason}; {help}"))
+    if !first.reason.starts_with("no rule allows") {
+        let reason = escape(&first.reason);
+        return Some(format!("egress denied: `{host}`{more}: {reason}; `burrow egress show {sandbox}`"));
+    }
+    let rule = first.set.as_ref().map_or(rule, |set| format!("--set {set}"));
+    Some(format!("egress denied: `{host}`{more}; `burrow egress allow {sandbox} {}`", escape(&rule)))
 }
 
 /// For tests.
@@ -164,15 +165,23 @@ mod tests {
             host: host.to_owned(),
             port,
             reason: "no rule allows it".to_owned(),
+            set: None,
         };
         exec.egress_denied = vec![denial("example.com", Some(443))];
         assert_eq!(
             denied(&exec).unwrap(),
-            "note: egress from its sandbox to example.com was denied: no rule allows it; \
-             `burrow egress allow sbx example.com` allows it"
+            "egress denied: `example.com`; `burrow egress allow sbx example.com`"
+        );
+        exec.egress_denied[0].set = Some("ours".to_owned());
+        assert_eq!(
+            denied(&exec).unwrap(),
+            "egress denied: `example.com`; `burrow egress allow sbx --set ours`"
         );
         exec.egress_denied[0].reason = "POST: a placeholder is in the URL".to_owned();
-        assert!(denied(&exec).unwrap().ends_with("in the URL; `burrow egress show sbx` shows its rules"));
+        assert_eq!(
+            denied(&exec).unwrap(),
+            "egress denied: `example.com`: POST: a placeholder is in the URL; `burrow egress show sbx`"
+        );
         exec.egress_denied = vec![denial("db.example.com", Some(5432)), denial("x.example", None)];
         let line = denied(&exec).unwrap();
         assert!(line.contains("and 1 more (`burrow egress log sbx --denied`)"), "{line}");

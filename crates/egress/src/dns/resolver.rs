@@ -15,6 +15,8 @@ use crate::policy::{Denial, Host, NameAllowed, Policy};
 /// The name of the gateway, by which programs can detect that they run in a sandbox.
 const GATEWAY_NAME: &str = "gateway.burrow.internal";
 
+const TYPE_SRV: u16 = 33;
+
 const MINUTE_MS: u64 = 60_000;
 
 /// The names of one sandbox and its budget of new names.
@@ -69,16 +71,22 @@ impl Resolver {
         if let Some(answer) = self.built_in(name, query.kind) {
             return (answer, None);
         }
+        // Service records do not exist here. Asking for those of an allowed host is no violation of the policy.
+        if query.kind == Kind::Other(TYPE_SRV)
+            && served(name).is_some_and(|host| policy.allows_name(&host) != NameAllowed::No)
+        {
+            return (plain(ResponseCode::NameError), None);
+        }
         match self.allow(name, policy, now_ms) {
             Ok(()) => (self.addresses(name, query.kind), None),
             Err(reason) => {
-                let over_budget = matches!(reason, Denial::NameBudget { .. });
-                let number = if over_budget { EDE_PROHIBITED } else { EDE_BLOCKED };
-                let answer = Answer {
-                    code: ResponseCode::Refused,
-                    records: Vec::new(),
-                    error: Some((number, reason.to_string())),
+                // For a program, a name that the policy does not allow does not exist: it must not ask again, as it
+                // would after `REFUSED`. Over the budget, a later question can succeed.
+                let (code, number) = match matches!(reason, Denial::NameBudget { .. }) {
+                    true => (ResponseCode::Refused, EDE_PROHIBITED),
+                    false => (ResponseCode::NameError, EDE_BLOCKED),
                 };
+                let answer = Answer { code, records: Vec::new(), error: Some((number, reason.to_string())) };
                 (answer, Some((name.to_string(), reason)))
             }
         }
@@ -134,6 +142,15 @@ impl Resolver {
         let (v4, v6) = self.names.addresses(name);
         found(records(kind, v4, v6))
     }
+}
+
+/// The host of a service record: `_http._tcp.example.com` is about `example.com`.
+fn served(name: &HostName) -> Option<HostName> {
+    let mut labels = name.as_str().splitn(3, '.');
+    let mut underscored = || labels.next().filter(|label| label.starts_with('_'));
+    underscored()?;
+    underscored()?;
+    labels.next()?.parse().ok()
 }
 
 fn records(kind: Kind, v4: std::net::Ipv4Addr, v6: std::net::Ipv6Addr) -> Vec<Record> {

@@ -89,7 +89,7 @@ live_test! {
         open.write_all(b"2").unwrap();
         assert_eq!(read(&open, 1).await.unwrap(), b"2", "the flow continues without a daemon");
         drop(flow(&sandbox, 7000).await);
-        assert_eq!(ask(&sandbox, "evil.example", A).await.unwrap().code, 5, "according to the current policy");
+        assert_eq!(ask(&sandbox, "evil.example", A).await.unwrap().code, 3, "according to the current policy");
 
         let mut next = world.daemon().await;
         assert_eq!(next.supervisor.pid(), pid, "the same process");

@@ -44,6 +44,8 @@ pub struct DeniedTraffic {
     /// `None` if the name itself was refused.
     pub port: Option<u16>,
     pub reason: String,
+    /// The smallest host set that allows it.
+    pub set: Option<Name>,
 }
 
 /// The state of sandboxes' traffic logs and policies, between the egress process and the catalog.
@@ -232,6 +234,7 @@ impl EgressLog {
                 host: entry.host.clone(),
                 port,
                 reason: entry.reason.clone().unwrap_or_else(|| "not allowed".to_owned()),
+                set: None,
             });
         }
         let ended = entry.duration_ms.is_some();
@@ -393,6 +396,7 @@ mod tests {
                 host,
                 port: None,
                 reason: String::new(),
+                set: None,
             });
         }
         assert_eq!(watched.denied.len(), RECENT_MAX);

@@ -19,13 +19,13 @@ pub(crate) mod secrets;
 mod settings;
 pub(crate) mod transforms;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use burrow_catalog::{EgressRow, SandboxRow};
 use burrow_egress::{BudgetLeft, Counters, EgressError, PendingApproval, Target, Trial};
-use burrow_model::{Name, NetworkPolicy, SandboxId, TenantId};
+use burrow_model::{EgressRule, Name, NetworkPolicy, SandboxId, TenantId};
 use tokio::sync::watch;
 
 use crate::{Engine, EngineError};
@@ -39,6 +39,9 @@ pub use settings::{EgressInForce, EgressSettings};
 /// Denials reported with one exec: enough to see what is missing.
 pub const DENIED_MAX: usize = 16;
 
+/// How a denial begins that a rule would have prevented.
+const MISSING_RULE: &str = "no rule allows";
+
 /// How long to wait for the egress process to report what it has recorded.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
@@ -51,6 +54,16 @@ impl Engine {
     /// Secrets that a running sandbox's rules name but that were not granted, and why.
     pub fn egress_problems(&self, id: &SandboxId) -> HashMap<Name, String> {
         self.shared.egress.withheld(id)
+    }
+
+    /// The named host sets of this daemon.
+    pub fn host_sets(&self) -> &BTreeMap<Name, Vec<EgressRule>> {
+        &self.shared.policy.egress.sets
+    }
+
+    /// The host set that allows connections to a host on a port, or, without a port, its name.
+    pub fn host_set_for(&self, host: &str, port: Option<u16>) -> Option<&Name> {
+        self.shared.policy.egress.set_for(host, port)
     }
 
     /// The policy of a sandbox whose creator specifies none.
@@ -177,7 +190,13 @@ impl Engine {
         };
         let mut seen = HashSet::new();
         let mut first_of = |denied: &DeniedTraffic| seen.insert((denied.host.clone(), denied.port));
-        found.into_iter().filter(|denied| first_of(denied)).take(DENIED_MAX).collect()
+        let sets = &self.shared.policy.egress;
+        let with_set = |denied: DeniedTraffic| {
+            let missing = denied.reason.starts_with(MISSING_RULE);
+            let set = if missing { sets.set_for(&denied.host, denied.port) } else { None };
+            DeniedTraffic { set: set.cloned(), ..denied }
+        };
+        found.into_iter().filter(|denied| first_of(denied)).take(DENIED_MAX).map(with_set).collect()
     }
 
     async fn denied_before(
@@ -199,6 +218,7 @@ impl Engine {
             host: row.host,
             port: row.port,
             reason: row.reason.unwrap_or_default(),
+            set: None,
         };
         rows.into_iter().map(denied).collect()
     }
@@ -230,6 +250,44 @@ mod tests {
         settings().check(&network(&["ours"])).unwrap();
         let error = settings().check(&network(&["theirs"])).unwrap_err();
         assert_eq!(error.to_string(), "unknown host set `theirs`; known host sets: `ours`");
+    }
+
+    #[test]
+    fn the_smallest_set_that_allows_a_connection_is_named() {
+        let mut settings = settings();
+        let rules = ["*.example.com", "pypi.org", "tcp://db.example.com:5432"];
+        let all = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        settings.sets.insert("packages".parse().unwrap(), all);
+        let named = |host: &str, port| settings.set_for(host, port).map(Name::as_str);
+        assert_eq!(named("www.example.com", None), Some("ours"));
+        assert_eq!(named("www.example.com", Some(443)), Some("ours"));
+        assert_eq!(named("db.example.com", Some(5432)), Some("packages"));
+        assert_eq!(named("www.example.com", Some(22)), None);
+        assert_eq!(named("pypi.org", None), Some("packages"));
+        assert_eq!(named("example.com", None), None);
+        assert_eq!(named("not a name", None), None);
+    }
+
+    #[test]
+    fn package_managers_are_told_not_to_retry_only_while_no_host_of_their_set_is_allowed() {
+        let mut settings = settings();
+        let hosts = vec!["https://pypi.example".parse().unwrap(), "https://files.example".parse().unwrap()];
+        settings.sets.insert("pypi".parse().unwrap(), hosts);
+        let names = |network: &NetworkPolicy| settings.retry_limits(network).map(|(name, _)| name).collect();
+        let pip: Vec<&str> = names(&network(&["ours"]));
+        assert_eq!(pip, ["PIP_RETRIES", "UV_HTTP_RETRIES"], "the other sets are not configured");
+        let allowed: [NetworkPolicy; 3] = [
+            network(&["pypi"]),
+            NetworkPolicy { rules: vec!["*.example".parse().unwrap()], ..NetworkPolicy::closed() },
+            NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() },
+        ];
+        for network in allowed {
+            let pip: Vec<&str> = names(&network);
+            assert_eq!(pip, [""; 0], "{network:?}");
+        }
+        let off = NetworkPolicy { mode: NetworkMode::None, ..network(&["pypi"]) };
+        let pip: Vec<&str> = names(&off);
+        assert_eq!(pip.len(), 2);
     }
 
     #[test]

@@ -2,11 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use burrow_egress::{Directives, Policy};
+use burrow_egress::{Decision, Destination, DetectedProtocol, Directives, Host, Policy};
 use burrow_model::network::HeaderTransform;
-use burrow_model::{EgressRule, IpRange, Name, NetworkPolicy, TenantId};
+use burrow_model::{EgressRule, HostName, HostPattern, IpRange, Name, NetworkMode, NetworkPolicy, TenantId};
 
 use crate::EngineError;
+
+/// Host set, variable and value. The first retry of pip follows at once, and it is the one that reports the reason:
+/// without any, pip only states that it found no version of the package. npm reports the reason in any case.
+const RETRY_LIMITS: [(&str, &str, &str); 4] = [
+    ("pypi", "PIP_RETRIES", "1"),
+    ("pypi", "UV_HTTP_RETRIES", "0"),
+    ("npm", "npm_config_fetch_retries", "0"),
+    ("crates", "CARGO_NET_RETRY", "0"),
+];
 
 /// The operator's configuration of sandboxes' networks.
 #[derive(Clone, Debug)]
@@ -41,6 +50,56 @@ impl EgressSettings {
             }
             Err(source) => Err(EngineError::NetworkPolicy { source }),
         }
+    }
+
+    /// The smallest set that allows connections to a host on a port; without a port, one that allows its name.
+    pub(crate) fn set_for(&self, host: &str, port: Option<u16>) -> Option<&Name> {
+        let name: HostName = host.parse().ok()?;
+        let allows = |rules: &[EgressRule]| {
+            if !rules.iter().any(|rule| rule.host.matches(&name)) {
+                return false;
+            }
+            let Some(port) = port else { return true };
+            let destination = Destination { host: Host::Name(name.clone()), port };
+            let alone = NetworkPolicy { rules: rules.to_vec(), ..NetworkPolicy::closed() };
+            let protocols = [DetectedProtocol::Tls, DetectedProtocol::Http, DetectedProtocol::Tcp];
+            Policy::new(&alone, &BTreeMap::new(), &[]).is_ok_and(|policy| {
+                let decide = |protocol| policy.decide(&destination, protocol);
+                protocols.into_iter().any(|protocol| matches!(decide(protocol), Decision::Allow { .. }))
+            })
+        };
+        let fitting = self.sets.iter().filter(|(_, rules)| allows(rules));
+        fitting.min_by_key(|(_, rules)| rules.len()).map(|(name, _)| name)
+    }
+
+    /// Variables that limit the retries of package managers whose hosts a policy does not allow: they retry a name that
+    /// does not exist, some of them for more than a minute.
+    pub(crate) fn retry_limits(
+        &self,
+        network: &NetworkPolicy,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let denied = |set: &str| {
+            let hosts = self.sets.iter().find(|(name, _)| name.as_str() == set).map(|(_, rules)| rules);
+            hosts.is_some_and(|hosts| !hosts.iter().any(|rule| self.allows_name_of(network, rule)))
+        };
+        RETRY_LIMITS.into_iter().filter(move |(set, ..)| denied(set)).map(|(_, name, value)| (name, value))
+    }
+
+    /// Whether a policy allows the host of a rule, on any port.
+    fn allows_name_of(&self, network: &NetworkPolicy, rule: &EgressRule) -> bool {
+        match network.mode {
+            NetworkMode::None => return false,
+            NetworkMode::Open => return true,
+            NetworkMode::Allowlist => {}
+        }
+        let HostPattern::Exact(host) = &rule.host else {
+            // A set with a pattern is not a list of known hosts; assume that it is used.
+            return true;
+        };
+        let of_sets = network.sets.iter().filter_map(|set| self.sets.get(set)).flatten();
+        let patterns = network.rules.iter().chain(of_sets).map(|rule| &rule.host);
+        let requests = network.requests.iter().map(|rule| &rule.scope.host);
+        patterns.chain(requests).any(|pattern| pattern.matches(host))
     }
 
     /// The policy of an existing sandbox under the present configuration: a policy that does not compile allows nothing. Includes its

@@ -56,6 +56,8 @@ impl Engine {
         let config = self.shared.image_config(&guest.row.tenant, &guest.row.image).await?;
         let spec = &guest.row.spec;
         let mut env = secrets::environment(&self.shared, &guest.row).await?;
+        let retries = self.shared.policy.egress.retry_limits(&spec.network);
+        env.extend(retries.map(|(name, value)| (name.to_owned(), value.to_owned())));
         env.extend(config.env);
         env.extend(spec.env.clone());
         env.extend(options.env.clone());

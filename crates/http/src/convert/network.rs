@@ -195,7 +195,8 @@ pub fn protocol(seen: DetectedProtocol) -> api::EgressKind {
 }
 
 pub fn denied(denied: DeniedTraffic) -> api::EgressDenied {
-    api::EgressDenied { host: denied.host, port: denied.port, reason: denied.reason }
+    let set = denied.set.map(String::from);
+    api::EgressDenied { host: denied.host, port: denied.port, reason: denied.reason, set }
 }
 
 pub fn egress_counters(counters: Counters) -> api::EgressCounters {

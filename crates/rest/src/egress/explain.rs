@@ -44,7 +44,7 @@ pub(crate) async fn explain(
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let row = app.engine.get(caller.tenant(), &id).await?;
     let in_force = app.engine.egress_in_force(&row);
-    let answer = explained(&row, &in_force, &target);
+    let answer = explained(&app, &row, &in_force, &target);
     let secrets = policy::secrets(&app, caller.tenant()).await?;
     let Some((decided, rule)) = request_explained(answer.clone(), &in_force, &target, &asked, &secrets)
     else {
@@ -74,7 +74,12 @@ fn path_of(target: &str) -> Result<String, ApiError> {
 }
 
 /// What would happen to a connection, and why. Has no side effects.
-pub(super) fn explained(row: &SandboxRow, in_force: &EgressInForce, target: &Target) -> EgressExplanation {
+pub(super) fn explained(
+    app: &App,
+    row: &SandboxRow,
+    in_force: &EgressInForce,
+    target: &Target,
+) -> EgressExplanation {
     let destination = &target.destination;
     let mut decision = in_force.policy.decide(destination, target.protocol);
     // If the program connects to an address, that address is known without a look-up.
@@ -116,13 +121,14 @@ pub(super) fn explained(row: &SandboxRow, in_force: &EgressInForce, target: &Tar
             EgressExplanation { rule, set, because, ..answer }
         }
         Decision::Deny { reason } => {
-            let hint = hint(row, in_force, &reason);
+            let set = app.engine.host_set_for(&destination.host.to_string(), Some(destination.port));
+            let hint = hint(row, in_force, &reason, set);
             EgressExplanation { because: reason.to_string(), hint, ..answer }
         }
     }
 }
 
-fn hint(row: &SandboxRow, in_force: &EgressInForce, reason: &Denial) -> Option<String> {
+fn hint(row: &SandboxRow, in_force: &EgressInForce, reason: &Denial, set: Option<&Name>) -> Option<String> {
     let sandbox = row.name.as_ref().map_or_else(|| row.id.to_string(), ToString::to_string);
     if let Some(rule) = reason.rule_needed() {
         let missing = in_force.missing.iter().map(Name::as_str).collect::<Vec<_>>().join("`, `");
@@ -130,6 +136,7 @@ fn hint(row: &SandboxRow, in_force: &EgressInForce, reason: &Denial) -> Option<S
             true => String::new(),
             false => format!(" (its host sets `{missing}` are no longer in the configuration)"),
         };
+        let rule = set.map_or(rule, |set| format!("--set {set}"));
         return Some(format!("`burrow egress allow {sandbox} {rule}` allows it{lost}"));
     }
     if matches!(reason, Denial::NetworkOff) {

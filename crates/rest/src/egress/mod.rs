@@ -11,12 +11,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{
-    EgressEntry, EgressQuestion, EgressRuleInForce, EgressStatus, EgressStep, EgressTrial, EgressVerdict,
-    Page,
+    EgressEntry, EgressQuestion, EgressRuleInForce, EgressSet, EgressStatus, EgressStep, EgressTrial,
+    EgressVerdict, Page,
 };
 use burrow_catalog::{EgressFilter, EgressRow};
 use burrow_egress::Target;
-use burrow_model::{Name, SandboxId, TenantId};
+use burrow_model::{EgressRule, Name, SandboxId, TenantId};
 use futures_util::stream;
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -37,6 +37,18 @@ use explain::explained;
 const BATCH: u32 = 500;
 
 #[utoipa::path(
+    get, path = "/v1/egress/sets", tag = "egress",
+    responses((status = 200, description = "The host sets, by name, on one page", body = Page<EgressSet>), Common),
+)]
+pub(crate) async fn sets(State(app): State<Arc<App>>, _: Reader, _: NoParams) -> Json<Page<EgressSet>> {
+    let set = |(name, rules): (&Name, &Vec<EgressRule>)| EgressSet {
+        name: name.to_string(),
+        rules: rules.iter().map(ToString::to_string).collect(),
+    };
+    Json(Page { items: app.engine.host_sets().iter().map(set).collect(), next_cursor: None })
+}
+
+#[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/egress", tag = "egress", params(SandboxPath),
     responses((status = 200, description = "The policy in force, and its counters", body = EgressStatus), Common, ObjectRefusals),
 )]
@@ -51,7 +63,7 @@ pub(crate) async fn show(
     let in_force = app.engine.egress_in_force(&row);
     // The counters are missing while the egress process is down; the policy in force is known anyway.
     let counters = app.engine.egress_counters(caller.tenant(), &id).await.unwrap_or_default();
-    let rule = |(rule, set): (burrow_model::EgressRule, Option<Name>)| EgressRuleInForce {
+    let rule = |(rule, set): (EgressRule, Option<Name>)| EgressRuleInForce {
         rule: rule.to_string(),
         set: set.map(String::from),
     };
@@ -203,7 +215,7 @@ pub(crate) async fn test(
     let guest = app.engine.guest(caller.tenant(), &id).await?;
     let row = guest.sandbox();
     let trial = app.engine.egress_trial(caller.tenant(), &id, &target).await?;
-    let hint = explained(row, &app.engine.egress_in_force(row), &target).hint;
+    let hint = explained(&app, row, &app.engine.egress_in_force(row), &target).hint;
     let step = |step: burrow_egress::Step| EgressStep {
         step: step.name,
         ok: step.ok,

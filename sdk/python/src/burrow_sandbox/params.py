@@ -392,7 +392,7 @@ class EgressDocument(TypedDict, total=False):
     rules: list[RuleDocument]
     """Request rules. Two of them must not cover the same request."""
     sets: list[str]
-    """Names of host sets in the daemon's configuration."""
+    """Names of host sets, such as `pypi`; `GET /v1/egress/sets` lists them."""
 
 
 class _EgressQuestion(TypedDict):
@@ -770,7 +770,7 @@ class NetworkRequest(TypedDict, total=False):
     requests: list[RuleDocument] | None
     """Request rules, as in a policy document: which requests are decrypted, and which secrets are inserted."""
     sets: list[str] | None
-    """Names of host sets in the daemon's configuration."""
+    """Names of host sets, such as `pypi`; `GET /v1/egress/sets` lists them."""
 
 
 class _NewEntry(TypedDict):

@@ -632,6 +632,10 @@ class EgressDenied:
     port: int | None = None
     """Absent if the name was denied."""
     reason: str
+    set: str | None = None
+    """The host set that allows it; `burrow egress allow SANDBOX --set NAME` adds it. Absent if none does, or if
+    a rule would not help.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -725,6 +729,15 @@ class EgressRuleInForce:
     rule: str
     set: str | None = None
     """The host set that contains it; absent for the sandbox's own rules."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EgressSet:
+    """A named list of rules that policies refer to."""
+
+    name: str
+    rules: list[str]
+    """Its rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -2568,6 +2581,7 @@ __all__ = [
     "EgressRequestExplained",
     "EgressRequestRule",
     "EgressRuleInForce",
+    "EgressSet",
     "EgressStatus",
     "EgressStep",
     "EgressTrial",

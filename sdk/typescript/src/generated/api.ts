@@ -248,6 +248,11 @@ export interface Routes {
     body: Schemas["DiffRequest"];
     answer: Schemas["Diff"];
   };
+  "GET /v1/egress/sets": {
+    query: undefined;
+    body: undefined;
+    answer: Schemas["Page_EgressSet"];
+  };
   "GET /v1/events": {
     query: { since?: number; follow?: boolean; sandbox?: string; limit?: number };
     body: undefined;
@@ -1975,6 +1980,11 @@ interface Components {
              */
             port?: number | null;
             reason: string;
+            /**
+             * @description The host set that allows it; `burrow egress allow SANDBOX --set NAME` adds it. Absent if none does, or if a rule
+             *     would not help.
+             */
+            set?: string | null;
         };
         /** @description What may be connected to. */
         EgressDocument: {
@@ -1985,7 +1995,7 @@ interface Components {
             deny?: string[];
             /** @description Request rules. Two of them must not cover the same request. */
             rules?: Schemas["RuleDocument"][];
-            /** @description Names of host sets in the daemon's configuration. */
+            /** @description Names of host sets, such as `pypi`; `GET /v1/egress/sets` lists them. */
             sets?: string[];
         };
         /** @description One line of a sandbox's egress log. */
@@ -2081,6 +2091,12 @@ interface Components {
             rule: string;
             /** @description The host set that contains it; absent for the sandbox's own rules. */
             set?: string | null;
+        };
+        /** @description A named list of rules that policies refer to. */
+        EgressSet: {
+            name: string;
+            /** @description Its rules. */
+            rules: string[];
         };
         /** @description `GET …/egress`: the rules in effect, and counters since the sandbox was started. */
         EgressStatus: {
@@ -3202,7 +3218,7 @@ interface Components {
             mode?: Schemas["NetworkMode"] | null;
             /** @description Request rules, as in a policy document: which requests are decrypted, and which secrets are inserted. */
             requests?: Schemas["RuleDocument"][] | null;
-            /** @description Names of host sets in the daemon's configuration. */
+            /** @description Names of host sets, such as `pypi`; `GET /v1/egress/sets` lists them. */
             sets?: string[] | null;
         };
         /** @description Something to remember. */
@@ -3468,6 +3484,15 @@ interface Components {
                  */
                 times: number;
                 verdict: Schemas["EgressVerdict"];
+            }[];
+            /** @description Pass as `cursor` to get the next page; absent on the last one. */
+            nextCursor?: string | null;
+        };
+        Page_EgressSet: {
+            items: {
+                name: string;
+                /** @description Its rules. */
+                rules: string[];
             }[];
             /** @description Pass as `cursor` to get the next page; absent on the last one. */
             nextCursor?: string | null;

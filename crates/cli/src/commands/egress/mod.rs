@@ -22,6 +22,8 @@ const LINES: u32 = 50;
 #[command(after_help = "\
 Examples:
   burrow egress allow web '*.example.com' tcp://db.example.com:5432
+  burrow egress allow web --set pypi --set npm
+  burrow egress sets
   burrow egress log web --denied -f
   burrow egress allow web api.openai.com --secret openai-api-key
   burrow egress apply -f policy.yaml web
@@ -69,12 +71,20 @@ pub(crate) enum EgressCommand {
         #[command(flatten)]
         format: Format,
     },
+    /// List the host sets, such as those of package managers, with their rules
+    Sets {
+        #[command(flatten)]
+        format: Format,
+    },
     /// Add rules
     Allow {
         sandbox: String,
         /// Rules; with --secret, hosts
-        #[arg(required = true, value_name = "RULE")]
+        #[arg(required_unless_present = "sets", value_name = "RULE")]
         rules: Vec<String>,
+        /// Host set to add, e.g. pypi; may be repeated
+        #[arg(long = "set", value_name = "NAME", conflicts_with = "secret")]
+        sets: Vec<String>,
         /// Insert this secret into requests to these hosts, within the limits set by its owner
         #[arg(long, value_name = "NAME")]
         secret: Option<String>,
@@ -82,8 +92,11 @@ pub(crate) enum EgressCommand {
     /// Remove rules, and close connections that only they allowed
     Deny {
         sandbox: String,
-        #[arg(required = true, value_name = "RULE")]
+        #[arg(required_unless_present = "sets", value_name = "RULE")]
         rules: Vec<String>,
+        /// Host set to remove; may be repeated
+        #[arg(long = "set", value_name = "NAME")]
+        sets: Vec<String>,
     },
     Apply(apply::ApplyArgs),
     Approvals(approvals::ApprovalsArgs),
@@ -107,15 +120,26 @@ pub(crate) async fn run(ctx: &Context, command: EgressCommand) -> Result<(), Sto
             let status = client.egress(&sandbox).await.or_fail(what)?;
             format.show(&status, |status| print::data(&shown(status)))
         }
-        EgressCommand::Allow { sandbox, rules, secret: None } => {
-            change(&client, &sandbox, UpdateNetwork { add: rules, ..UpdateNetwork::default() }).await
+        EgressCommand::Sets { format } => {
+            let what = || "could not list the host sets".to_owned();
+            let sets = client.egress_sets().await.or_fail(what)?;
+            format.show(&sets, |sets| {
+                print::data(&table::of(&["SET", "RULES"], sets, |set| {
+                    vec![set.name.clone(), set.rules.join(" ")]
+                }))
+            })
         }
-        EgressCommand::Allow { sandbox, rules, secret: Some(secret) } => {
+        EgressCommand::Allow { sandbox, rules, sets, secret: None } => {
+            let network = UpdateNetwork { add: rules, add_sets: sets, ..UpdateNetwork::default() };
+            change(&client, &sandbox, network).await
+        }
+        EgressCommand::Allow { sandbox, rules, sets: _, secret: Some(secret) } => {
             let add_requests = with_secret(&rules, &secret)?;
             change(&client, &sandbox, UpdateNetwork { add_requests, ..UpdateNetwork::default() }).await
         }
-        EgressCommand::Deny { sandbox, rules } => {
-            change(&client, &sandbox, UpdateNetwork { remove: rules, ..UpdateNetwork::default() }).await
+        EgressCommand::Deny { sandbox, rules, sets } => {
+            let network = UpdateNetwork { remove: rules, remove_sets: sets, ..UpdateNetwork::default() };
+            change(&client, &sandbox, network).await
         }
         EgressCommand::Apply(args) => apply::run(&client, args).await,
         EgressCommand::Approvals(args) => approvals::list(&client, args).await,

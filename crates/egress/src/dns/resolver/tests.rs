@@ -35,18 +35,33 @@ fn e_n5_other_names_are_refused_for_every_record_type() {
     let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
     for kind in [1, 28, 16, 10, 65, 252, 255] {
         for name in ["evil.example", "ok.example.evil.example", "x.ok.example", "example"] {
-            assert_eq!(ask(&mut resolver, &policy, name, kind, 0), (5, 0, true), "{name} {kind}");
+            assert_eq!(ask(&mut resolver, &policy, name, kind, 0), (3, 0, true), "{name} {kind}");
         }
     }
     assert!(resolver.names().is_empty(), "refused names are not stored");
     let long = vec!["a".repeat(63); 3].join(".");
-    assert_eq!(ask(&mut resolver, &policy, &format!("{long}.evil.example"), 16, 0).0, 5);
+    assert_eq!(ask(&mut resolver, &policy, &format!("{long}.evil.example"), 16, 0).0, 3);
+}
+
+#[test]
+fn service_records_of_allowed_hosts_do_not_exist_and_are_not_reported_as_denied() {
+    let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
+    assert_eq!(ask(&mut resolver, &policy, "_http._tcp.ok.example", 33, 0), (3, 0, false));
+    for (name, kind) in [
+        ("_http._tcp.evil.example", 33),
+        ("_http._tcp.ok.example", 1),
+        ("_http.ok.example", 33),
+        ("http.tcp.ok.example", 33),
+        ("_http._tcp", 33),
+    ] {
+        assert_eq!(ask(&mut resolver, &policy, name, kind, 0), (3, 0, true), "{name} {kind}");
+    }
 }
 
 #[test]
 fn the_mode_none_refuses_all_but_built_in_names() {
     let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::None, &["ok.example"]));
-    assert_eq!(ask(&mut resolver, &policy, "ok.example", 1, 0), (5, 0, true));
+    assert_eq!(ask(&mut resolver, &policy, "ok.example", 1, 0), (3, 0, true));
     assert_eq!(ask(&mut resolver, &policy, "localhost", 1, 0), (0, 1, false));
     assert_eq!(ask(&mut resolver, &policy, "foo.localhost", 28, 0), (0, 1, false));
     assert_eq!(ask(&mut resolver, &policy, GATEWAY_NAME, 1, 0), (0, 1, false));
