@@ -119,3 +119,35 @@ fn the_host_sets_are_listed_and_all_of_them_are_one_word() {
     let explained = daemon.json(&["egress", "explain", "alpha", "http://index.crates.io/", "--json"]);
     assert_eq!(explained["allowed"], false, "{explained}");
 }
+
+#[test]
+fn denials_are_reported_when_a_command_or_code_succeeds_nevertheless() {
+    let mut daemon = Daemon::prepare_for_code("egress.sets.ours = [\"https://files.example\"]");
+    daemon.launch();
+    daemon.ok(&["create", "--name", "lab", "--image", "python-interpreter"]);
+    let id = daemon.inspect("lab")["id"].as_str().unwrap().to_owned();
+    let output = daemon.cli(&["exec", "lab", "-c", "getent hosts files.example || true"]);
+    assert!(output.status.success(), "{output:?}");
+    let expected = format!("egress denied: `files.example`; `burrow egress allow {id} --set ours`\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+
+    let code =
+        "import socket\ntry: socket.getaddrinfo('files.example', 443)\nexcept OSError as error: print(error)";
+    let output = daemon.cli(&["code", "lab", "-e", code]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, "egress denied: `files.example`; `burrow egress allow lab --set ours`\n");
+    let request = json!({ "code": code, "wait": true });
+    let run = daemon.post("/v1/sandboxes/lab/contexts/default/run", &request).expect(200);
+    assert_eq!(run["status"], "ok", "{run}");
+    assert_eq!(run["egress_denied"][0]["host"], "files.example", "{run}");
+    assert_eq!(run["egress_denied"][0]["set"], "ours", "{run}");
+
+    // Once it is allowed, a later failure does not name the old denial.
+    daemon.ok(&["egress", "allow", "lab", "--set", "ours"]);
+    let output = daemon.cli(&["exec", "lab", "--", "false"]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let request = json!({ "code": "1/0", "wait": true });
+    let run = daemon.post("/v1/sandboxes/lab/contexts/default/run", &request).expect(200);
+    assert_eq!((&run["status"], &run["egress_denied"]), (&json!("error"), &Value::Null), "{run}");
+}

@@ -85,6 +85,9 @@ pub enum CodeEvent {
         /// Of the context, including this run; absent if the run was not counted.
         execution_count: Option<u64>,
         duration_ms: u64,
+        /// Connections of the sandbox that were denied during the run, each host and port once, at most 16.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        egress_denied: Vec<crate::EgressDenied>,
     },
     /// The last line, when it is unknown how the run ended.
     Broken {
@@ -175,6 +178,9 @@ pub struct CodeRun {
     pub error: Option<CodeError>,
     /// The run wrote more than is included here.
     pub truncated: bool,
+    /// Connections of the sandbox that were denied during the run, each host and port once, at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress_denied: Vec<crate::EgressDenied>,
 }
 
 #[cfg(test)]
@@ -195,7 +201,12 @@ mod tests {
             ),
             (
                 r#"{"kind":"end","status":"timed_out","execution_count":null,"duration_ms":7}"#,
-                CodeEvent::End { status: CodeRunStatus::TimedOut, execution_count: None, duration_ms: 7 },
+                CodeEvent::End {
+                    status: CodeRunStatus::TimedOut,
+                    execution_count: None,
+                    duration_ms: 7,
+                    egress_denied: Vec::new(),
+                },
             ),
         ];
         for (text, event) in lines {

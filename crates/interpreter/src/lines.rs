@@ -147,7 +147,7 @@ fn event(line: &[u8]) -> Result<Option<CodeEvent>, ApiError> {
         Line::Result(shown) => Some(CodeEvent::Result(Box::new(CodeResult::from(*shown)))),
         Line::Error(error) => Some(CodeEvent::Error(error)),
         Line::EndOfExecution { status, execution_count, duration_ms } => {
-            Some(CodeEvent::End { status, execution_count, duration_ms })
+            Some(CodeEvent::End { status, execution_count, duration_ms, egress_denied: Vec::new() })
         }
         Line::Other => None,
     })
@@ -208,7 +208,12 @@ mod tests {
         check(r#"{"type":"error","name":"E","value":"v","traceback":"t"}"#, Some(CodeEvent::Error(error)));
         check(
             r#"{"type":"end_of_execution","status":"kernel_died","execution_count":null,"duration_ms":5}"#,
-            Some(CodeEvent::End { status: CodeRunStatus::KernelDied, execution_count: None, duration_ms: 5 }),
+            Some(CodeEvent::End {
+                status: CodeRunStatus::KernelDied,
+                execution_count: None,
+                duration_ms: 5,
+                egress_denied: Vec::new(),
+            }),
         );
     }
 

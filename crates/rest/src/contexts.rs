@@ -5,7 +5,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_api::{CodeContext, CodeEvent, CodeRun, CreateCodeContext, ErrorCode, Page, RunCode, defaults};
+use burrow_api::{
+    CodeContext, CodeEvent, CodeRun, CreateCodeContext, EgressDenied, ErrorCode, Page, RunCode, defaults,
+};
+use burrow_engine::Engine;
+use burrow_model::{SandboxId, TenantId};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use http::{Method, StatusCode};
@@ -17,7 +21,7 @@ use super::sandboxes::SandboxPath;
 use burrow_gateway::Gateway;
 use burrow_http::app::App;
 use burrow_http::auth::{Caller, Executor, Reader};
-use burrow_http::convert::{check_path, check_variables};
+use burrow_http::convert::{self, check_path, check_variables};
 use burrow_http::error::ApiError;
 use burrow_http::exec_trace;
 use burrow_http::input::{JsonBody, NoParams, Params, Segments};
@@ -229,6 +233,12 @@ pub(crate) async fn run(
     check_run(&body.value)?;
     let interpreter = path.resolve(&app, &caller).await?;
     let slot = app.part::<Gateway>().slot(&interpreter.sandbox)?;
+    let watch = RunWatch {
+        engine: app.engine.clone(),
+        tenant: caller.tenant().clone(),
+        sandbox: interpreter.sandbox.clone(),
+        started_ms: app.engine.now_ms(),
+    };
     let asked = question(Method::POST, "/execute", Some(&execute(&path.context, &body.value)?));
     let answer = match interpreter.ask(&asked).await? {
         answer if answer.status() == StatusCode::NOT_FOUND => return Err(no_context(&path.context)),
@@ -236,8 +246,8 @@ pub(crate) async fn run(
     };
     let events = Lines::new(answer, slot);
     match body.value.wait {
-        true => Ok(Json(collected(&app, events).await?).into_response()),
-        false => Ok(lines(followed(app, events))),
+        true => Ok(Json(collected(&app, events, &watch).await?).into_response()),
+        false => Ok(lines(followed(app, events, watch))),
     }
 }
 
@@ -276,21 +286,42 @@ fn execute(context: &str, run: &RunCode) -> Result<Value, ApiError> {
     }))
 }
 
+/// The sandbox of a run, and its start.
+struct RunWatch {
+    engine: Engine,
+    tenant: TenantId,
+    sandbox: SandboxId,
+    started_ms: u64,
+}
+
+impl RunWatch {
+    /// The connections of the sandbox that were denied since the start of the run.
+    async fn denied(&self) -> Vec<EgressDenied> {
+        let (from_ms, to_ms) = (self.started_ms, self.engine.now_ms());
+        let denied = self.engine.denied_during(&self.tenant, &self.sandbox, from_ms, to_ms, true).await;
+        denied.into_iter().map(convert::denied).collect()
+    }
+}
+
 /// The events as they arrive. The last one says how the run ended.
-fn followed(app: Arc<App>, events: Lines) -> impl Stream<Item = CodeEvent> + Send + 'static {
-    stream::unfold(Some((app, events)), |state| async move {
-        let (app, mut events) = state?;
+fn followed(app: Arc<App>, events: Lines, watch: RunWatch) -> impl Stream<Item = CodeEvent> + Send + 'static {
+    stream::unfold(Some((app, events, watch)), |state| async move {
+        let (app, mut events, watch) = state?;
         let event = match app.draining.run_until_cancelled(events.next()).await {
             None => CodeEvent::Broken { error: shutting_down().into_detail() },
             Some(Ok(event)) => event,
             Some(Err(error)) => CodeEvent::Broken { error: error.into_detail() },
         };
         match event {
-            CodeEvent::End { .. } | CodeEvent::Broken { .. } => Some((event, None)),
+            CodeEvent::End { status, execution_count, duration_ms, .. } => {
+                let egress_denied = watch.denied().await;
+                Some((CodeEvent::End { status, execution_count, duration_ms, egress_denied }, None))
+            }
+            CodeEvent::Broken { .. } => Some((event, None)),
             CodeEvent::Stdout { .. }
             | CodeEvent::Stderr { .. }
             | CodeEvent::Result(_)
-            | CodeEvent::Error(_) => Some((event, Some((app, events)))),
+            | CodeEvent::Error(_) => Some((event, Some((app, events, watch)))),
         }
     })
 }
@@ -300,7 +331,7 @@ fn shutting_down() -> ApiError {
         .hint("the code was interrupted; variables that it had set are kept and can be used again shortly")
 }
 
-async fn collected(app: &App, mut events: Lines) -> Result<CodeRun, ApiError> {
+async fn collected(app: &App, mut events: Lines, watch: &RunWatch) -> Result<CodeRun, ApiError> {
     let mut partial = PartialRun::default();
     loop {
         let event = app.draining.run_until_cancelled(events.next()).await;
@@ -310,7 +341,7 @@ async fn collected(app: &App, mut events: Lines) -> Result<CodeRun, ApiError> {
             CodeEvent::Stderr { text } => partial.truncated |= append(&mut partial.stderr, &text),
             CodeEvent::Result(result) => partial.show(*result),
             CodeEvent::Error(error) => partial.error = Some(error),
-            CodeEvent::End { status, execution_count, duration_ms } => {
+            CodeEvent::End { status, execution_count, duration_ms, .. } => {
                 let PartialRun { stdout, stderr, results, error, truncated, .. } = partial;
                 return Ok(CodeRun {
                     status,
@@ -321,6 +352,7 @@ async fn collected(app: &App, mut events: Lines) -> Result<CodeRun, ApiError> {
                     results,
                     error,
                     truncated,
+                    egress_denied: watch.denied().await,
                 });
             }
             CodeEvent::Broken { .. } => unreachable!("an interrupted run is an error"),

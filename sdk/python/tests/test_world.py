@@ -74,7 +74,7 @@ def test_what_listens_is_reached(sandbox: Sandbox) -> None:
 def test_nothing_is_reached_until_it_is_allowed(sandbox: Sandbox) -> None:
     denied = sandbox.run("python3 -c 'import urllib.request as u; u.urlopen(\"https://example.com\")'")
     assert denied.exit_code == 1
-    assert "example.com" in [refusal.host for refusal in denied.exec.egress_denied]
+    assert "example.com" in [refusal.host for refusal in denied.egress_denied]
     eventually("an entry in the log", lambda: [entry.host for entry in sandbox.egress.log(denied=True)])
     with sandbox.egress.follow(denied=True, since=0) as log:
         assert next(log).host == "example.com"

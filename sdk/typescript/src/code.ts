@@ -58,6 +58,8 @@ export class CodeRun {
   /** The execution counter of the context, including this run. */
   readonly executionCount: number | undefined;
   readonly durationMs: number;
+  /** Connections of the sandbox that were denied during the run. `set` names the host set that allows one. */
+  readonly egressDenied: readonly Schemas["EgressDenied"][];
 
   constructor(heard: Heard, end: End) {
     this.status = end.status;
@@ -67,6 +69,7 @@ export class CodeRun {
     this.error = heard.error;
     this.executionCount = end.executionCount ?? undefined;
     this.durationMs = end.durationMs;
+    this.egressDenied = end.egressDenied ?? [];
   }
 
   /** Whether the code ran to its end. */

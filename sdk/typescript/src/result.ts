@@ -52,6 +52,10 @@ export class CommandResult {
   get timedOut(): boolean {
     return this.exec.outcome?.timedOut ?? false;
   }
+  /** Connections of the sandbox that were denied while the command ran. `set` names the host set that allows one. */
+  get egressDenied(): readonly Schemas["EgressDenied"][] {
+    return this.exec.egressDenied ?? [];
+  }
   get durationMs(): number {
     return (this.exec.outcome?.wallUs ?? 0) / 1000;
   }

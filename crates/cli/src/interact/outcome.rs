@@ -1,6 +1,6 @@
 //! The exit code of this program, from the outcome of the exec.
 
-use burrow_api::{Exec, ExecState};
+use burrow_api::{EgressDenied, Exec, ExecState};
 use burrow_client::Client;
 
 use crate::failure::{CODE_OWN_FAILURE, CODE_TIMED_OUT, Stop};
@@ -14,9 +14,7 @@ pub(crate) async fn exit_as(client: &Client, end: InteractionEnd, exec: &str) ->
     match end {
         InteractionEnd::Exit(exec) => {
             explain(client, &exec).await;
-            if let Some(line) = denied(&exec) {
-                print::note(line);
-            }
+            print::notes(denied(&exec.sandbox_id, &exec.egress_denied));
             exit_with(exit_code(&exec))
         }
         InteractionEnd::Detached => {
@@ -76,19 +74,19 @@ pub(crate) async fn explain(client: &Client, exec: &Exec) {
     }
 }
 
-/// Names the first connection that was denied while the process ran, and the command that allows it.
-fn denied(exec: &Exec) -> Option<String> {
-    let first = exec.egress_denied.first()?;
+/// Names the first connection that was denied while a process or code ran, and the command that allows it.
+pub(crate) fn denied(sandbox: &str, denied: &[EgressDenied]) -> Option<String> {
+    let first = denied.first()?;
     // A host alone allows the ports of the web; other ports are named.
     let rule = match first.port {
         None | Some(80 | 443) => first.host.clone(),
         Some(port) => format!("tcp://{}:{port}", first.host),
     };
-    let more = match exec.egress_denied.len() - 1 {
+    let more = match denied.len() - 1 {
         0 => String::new(),
-        more => format!(" and {more} more (`burrow egress log {} --denied`)", exec.sandbox_id),
+        more => format!(" and {more} more (`burrow egress log {sandbox} --denied`)"),
     };
-    let (host, sandbox) = (escape(&first.host), &exec.sandbox_id);
+    let host = escape(&first.host);
     // A request that a rule covers was denied by that rule; another rule would not help.
     if !first.reason.starts_with("no rule allows") {
         let reason = escape(&first.reason);
@@ -124,7 +122,7 @@ pub(crate) fn example_exec() -> Exec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burrow_api::{EgressDenied, ExecOutcome};
+    use burrow_api::ExecOutcome;
 
     fn exec(outcome: Option<ExecOutcome>) -> Exec {
         let state = if outcome.is_some() { ExecState::Ended } else { ExecState::Lost };
@@ -159,31 +157,30 @@ mod tests {
 
     #[test]
     fn a_denied_connection_is_reported_with_the_command_that_allows_it() {
-        let mut exec = exec(outcome(Some(1), None, false));
-        assert_eq!(denied(&exec), None);
+        let line = |all: &[EgressDenied]| denied("sbx", all);
+        assert_eq!(line(&[]), None);
         let denial = |host: &str, port| EgressDenied {
             host: host.to_owned(),
             port,
             reason: "no rule allows it".to_owned(),
             set: None,
         };
-        exec.egress_denied = vec![denial("example.com", Some(443))];
+        let mut one = denial("example.com", Some(443));
         assert_eq!(
-            denied(&exec).unwrap(),
+            line(std::slice::from_ref(&one)).unwrap(),
             "egress denied: `example.com`; `burrow egress allow sbx example.com`"
         );
-        exec.egress_denied[0].set = Some("ours".to_owned());
+        one.set = Some("ours".to_owned());
         assert_eq!(
-            denied(&exec).unwrap(),
+            line(std::slice::from_ref(&one)).unwrap(),
             "egress denied: `example.com`; `burrow egress allow sbx --set ours`"
         );
-        exec.egress_denied[0].reason = "POST: a placeholder is in the URL".to_owned();
+        one.reason = "POST: a placeholder is in the URL".to_owned();
         assert_eq!(
-            denied(&exec).unwrap(),
+            line(std::slice::from_ref(&one)).unwrap(),
             "egress denied: `example.com`: POST: a placeholder is in the URL; `burrow egress show sbx`"
         );
-        exec.egress_denied = vec![denial("db.example.com", Some(5432)), denial("x.example", None)];
-        let line = denied(&exec).unwrap();
+        let line = line(&[denial("db.example.com", Some(5432)), denial("x.example", None)]).unwrap();
         assert!(line.contains("and 1 more (`burrow egress log sbx --denied`)"), "{line}");
         assert!(line.contains("`burrow egress allow sbx tcp://db.example.com:5432`"), "{line}");
     }

@@ -175,10 +175,10 @@ impl Engine {
         let row = &record.row;
         let (started_ms, ended_ms) = record.times();
         let until_ms = ended_ms.unwrap_or_else(|| self.now_ms());
-        // An exec may have failed because a host was denied, which the egress process may be about to report, so wait for its
-        // report. A successful exec is not delayed.
-        let failed = record.outcome().is_some_and(|outcome| outcome.exit_code != Some(0));
-        let denied = self.denied_during(&row.tenant, &row.sandbox, started_ms, until_ms, failed).await;
+        // A host may have been denied, which the egress process may be about to report, so wait for its report. Programs that
+        // ignore the failure exit with 0.
+        let has_ended = record.outcome().is_some();
+        let denied = self.denied_during(&row.tenant, &row.sandbox, started_ms, until_ms, has_ended).await;
         let status = self.shared.rollbacks.status(&row.id);
         ExecReport { record, denied, status, related: Vec::new() }
     }

@@ -10,6 +10,7 @@ use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::output::denials;
 use crate::paging;
 use crate::results::{ToolResult, failed};
 use crate::server::Server;
@@ -72,7 +73,7 @@ impl Server {
         };
         let run = client.run_code_to_end(&sandbox, &context, &request);
         match tokio::time::timeout(Duration::from_secs(time_limit + START_SECONDS), run).await {
-            Ok(run) => Ok(run_result(&run.map_err(failed("run the code"))?)),
+            Ok(run) => Ok(run_result(&sandbox, &run.map_err(failed("run the code"))?)),
             Err(_) => Err(format!(
                 "the interpreter is busy with another run that does not end; `burrow context restart {sandbox} {context}` \
                 restarts it, without its variables"
@@ -82,7 +83,7 @@ impl Server {
 }
 
 /// The status, then output, results and error, each unchanged.
-fn run_result(run: &CodeRun) -> CallToolResult {
+fn run_result(sandbox: &str, run: &CodeRun) -> CallToolResult {
     let mut summary = run.status.as_str().replace('_', " ");
     if let Some(count) = run.execution_count {
         summary.push_str(&format!(", run {count} of this context"));
@@ -90,6 +91,7 @@ fn run_result(run: &CodeRun) -> CallToolResult {
     if run.truncated {
         summary.push_str("; the output was truncated");
     }
+    summary.push_str(&denials(sandbox, &run.egress_denied));
     let mut blocks = vec![ContentBlock::text(summary)];
     let mut space = paging::PAGE_BYTES;
     let mut push = |title: &str, text: &str| {
@@ -169,6 +171,7 @@ mod tests {
             results: Vec::new(),
             error: None,
             truncated: false,
+            egress_denied: Vec::new(),
         }
     }
 
@@ -179,7 +182,8 @@ mod tests {
             png: Some("aGk=\n".to_owned()),
             ..CodeResult::default()
         };
-        let answer = run_result(&CodeRun { stdout: "hello\n".to_owned(), results: vec![plot], ..run() });
+        let answer =
+            run_result("web", &CodeRun { stdout: "hello\n".to_owned(), results: vec![plot], ..run() });
         let answer = serde_json::to_value(answer).unwrap();
         let content = &answer["content"];
         assert_eq!(content[0]["text"], "ok, run 3 of this context");
@@ -189,9 +193,26 @@ mod tests {
     }
 
     #[test]
+    fn denied_hosts_are_named_with_the_command_that_allows_them() {
+        let denied = burrow_api::EgressDenied {
+            host: "pypi.example".to_owned(),
+            port: None,
+            reason: "no rule allows it".to_owned(),
+            set: Some("pypi".to_owned()),
+        };
+        let answer = run_result("web", &CodeRun { egress_denied: vec![denied], ..run() });
+        let answer = serde_json::to_value(answer).unwrap();
+        assert_eq!(
+            answer["content"][0]["text"],
+            "ok, run 3 of this context\nthe network policy does not allow pypi.example; \
+             a person can allow it: `burrow egress allow web --set pypi`"
+        );
+    }
+
+    #[test]
     fn long_results_are_cut_and_counted() {
         let long = CodeResult { text: Some("x".repeat(paging::PAGE_BYTES)), ..CodeResult::default() };
-        let answer = run_result(&CodeRun { results: vec![long; 1000], ..run() });
+        let answer = run_result("web", &CodeRun { results: vec![long; 1000], ..run() });
         let answer = serde_json::to_value(answer).unwrap();
         assert!(answer.to_string().len() < 2 * paging::PAGE_BYTES);
         assert_eq!(answer["content"][RESULTS_MAX + 1]["text"], "results:\n980 more are not shown");
@@ -204,7 +225,8 @@ mod tests {
             value: "v".to_owned(),
             traceback: "\u{1b}[0;31mE\u{1b}[0m: v".to_owned(),
         };
-        let answer = run_result(&CodeRun { status: CodeRunStatus::TimedOut, error: Some(error), ..run() });
+        let answer =
+            run_result("web", &CodeRun { status: CodeRunStatus::TimedOut, error: Some(error), ..run() });
         let answer = serde_json::to_value(answer).unwrap();
         assert_eq!(answer["content"][0]["text"], "timed out, run 3 of this context");
         assert_eq!(answer["content"][1]["text"], "error:\nE: v\nE: v");

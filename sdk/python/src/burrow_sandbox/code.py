@@ -79,6 +79,8 @@ class CodeRun:
     execution_count: int | None = None
     """The number of runs since the context was created or restarted, including this one; `None` if the run was not counted."""
     duration_ms: int
+    egress_denied: list[types.EgressDenied] = field(default_factory=list)
+    """Connections of the sandbox that were denied during the run; `set` names the host set that allows one."""
 
     @property
     def ok(self) -> bool:

@@ -50,6 +50,11 @@ class CommandResult:
         """Whether the timeout ended the command."""
         return bool(self.exec.outcome and self.exec.outcome.timed_out)
 
+    @property
+    def egress_denied(self) -> list[types.EgressDenied]:
+        """Connections of the sandbox that were denied while the command ran; `set` names the host set that allows one."""
+        return self.exec.egress_denied
+
     def check(self) -> CommandResult:
         """Returns this result if the command exited with 0, otherwise raises `CommandError`."""
         if self.ok:

@@ -367,6 +367,8 @@ class CodeEventEnd:
     """The last line."""
 
     duration_ms: int
+    egress_denied: list[EgressDenied] = field(default_factory=list)
+    """Connections of the sandbox that were denied during the run, each host and port once, at most 16."""
     execution_count: int | None = None
     """Of the context, including this run; absent if the run was not counted."""
     kind: Literal["end"]
@@ -414,6 +416,8 @@ class CodeRun:
     """A run whose client waited for its end."""
 
     duration_ms: int
+    egress_denied: list[EgressDenied] = field(default_factory=list)
+    """Connections of the sandbox that were denied during the run, each host and port once, at most 16."""
     error: CodeError | None = None
     execution_count: int | None = None
     results: list[CodeResult]

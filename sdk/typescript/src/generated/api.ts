@@ -1454,6 +1454,8 @@ interface Components {
         }) | {
             /** Format: int64 */
             durationMs: number;
+            /** @description Connections of the sandbox that were denied during the run, each host and port once, at most 16. */
+            egressDenied?: Schemas["EgressDenied"][];
             /**
              * Format: int64
              * @description Of the context, including this run; absent if the run was not counted.
@@ -1492,6 +1494,8 @@ interface Components {
         CodeRun: {
             /** Format: int64 */
             durationMs: number;
+            /** @description Connections of the sandbox that were denied during the run, each host and port once, at most 16. */
+            egressDenied?: Schemas["EgressDenied"][];
             error?: Schemas["CodeError"] | null;
             /** Format: int64 */
             executionCount?: number | null;

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::flags::StartFlags;
 use crate::commands::prelude::*;
+use crate::interact::outcome;
 use crate::transfer::input::read_text;
 use show::CodeOutput;
 
@@ -146,8 +147,11 @@ impl Session<'_> {
             };
             self.shown.show(&event)?;
             match event {
-                CodeEvent::End { status, .. } => {
+                CodeEvent::End { status, egress_denied, .. } => {
                     report(status);
+                    if !self.shown.is_json() {
+                        print::notes(outcome::denied(self.sandbox, &egress_denied));
+                    }
                     return Ok(status);
                 }
                 CodeEvent::Broken { error } => {

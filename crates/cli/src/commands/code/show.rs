@@ -25,6 +25,11 @@ impl CodeOutput {
 }
 
 impl<Out: Write, Err: Write> CodeOutput<Out, Err> {
+    /// Whether events are printed as JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
     pub(super) fn show(&mut self, event: &CodeEvent) -> Result<(), Stop> {
         if self.json {
             return print::json::compact(event);

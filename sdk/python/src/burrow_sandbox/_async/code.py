@@ -125,6 +125,7 @@ class AsyncHeard:
             error=self._error,
             execution_count=end.execution_count,
             duration_ms=end.duration_ms,
+            egress_denied=end.egress_denied,
         )
 
 

@@ -126,6 +126,7 @@ class Heard:
             error=self._error,
             execution_count=end.execution_count,
             duration_ms=end.duration_ms,
+            egress_denied=end.egress_denied,
         )
 
 
