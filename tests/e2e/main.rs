@@ -22,6 +22,7 @@ mod backup;
 mod basics;
 mod cli;
 mod code;
+mod completion;
 mod crash;
 mod daemon;
 mod dead_guest;

@@ -9,7 +9,7 @@ use crate::commands::*;
 use crate::context::{Context, GlobalArgs};
 use crate::failure::{CODE_BROKEN_PIPE, CODE_OWN_FAILURE, Failure, Stop};
 use crate::print::paint;
-use crate::{groups, terminal};
+use crate::{groups, names, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -142,6 +142,9 @@ subcommands! {
 pub fn main() -> ExitCode {
     #[cfg(feature = "daemon")]
     crate::roles::take_over(std::env::args_os().nth(1).as_deref());
+    if std::env::var_os(names::VARIABLE).is_some() {
+        return names::complete();
+    }
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     let ctx = Context::new(cli.global);
     let result = match cli.command {

@@ -20,6 +20,7 @@ mod interact;
 mod local;
 #[cfg(feature = "daemon")]
 mod log_file;
+mod names;
 mod parse;
 mod print;
 #[cfg(feature = "daemon")]
