@@ -89,15 +89,13 @@ fn git_and_rsync_work_over_ssh() {
     git(folder, &["clone", "-q", "ssh://web@127.0.0.1/srv/repo.git", "two"]);
     assert_eq!(fs::read(one.join("blob")).unwrap(), fs::read(two.join("blob")).unwrap());
 
-    // The image has no rsync; the host's own is copied with all its libraries.
-    let program = send_rsync(&daemon);
     fs::create_dir(folder.join("source")).unwrap();
     for number in 0..50 {
         fs::write(folder.join(format!("source/{number}")), format!("{number}\n").repeat(1000)).unwrap();
     }
     let rsync = |from: &str, to: &str| {
         let mut command = Command::new("rsync");
-        command.args(["-a", "-e", &client.as_line(), "--rsync-path", &program, from, to]);
+        command.args(["-a", "-e", &client.as_line(), from, to]);
         succeeded(command.stdin(Stdio::null()).output().unwrap())
     };
     let source = format!("{}/", folder.join("source").display());
@@ -106,23 +104,4 @@ fn git_and_rsync_work_over_ssh() {
     daemon.sh("web", "echo changed > /srv/copy/7");
     rsync("web@127.0.0.1:/srv/copy/", &source);
     assert_eq!(fs::read_to_string(folder.join("source/7")).unwrap(), "changed\n");
-}
-
-/// The command that runs it there.
-fn send_rsync(daemon: &Daemon) -> String {
-    let program = text(&succeeded(Command::new("which").arg("rsync").output().unwrap()).stdout);
-    let program = program.trim();
-    let needs = text(&succeeded(Command::new("ldd").arg(program).output().unwrap()).stdout);
-    daemon.sh("web", "mkdir -p /opt/rsync");
-    let libraries =
-        needs.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    let libraries: Vec<&str> = libraries.collect();
-    for path in std::iter::once(program).chain(libraries.iter().copied()) {
-        let real = fs::canonicalize(path).unwrap();
-        let name = Path::new(path).file_name().unwrap().to_str().unwrap();
-        daemon.ok(&["cp", real.to_str().unwrap(), &format!("web:/opt/rsync/{name}")]);
-    }
-    let names = libraries.iter().filter_map(|path| Path::new(path).file_name()?.to_str());
-    let linker = names.into_iter().find(|name| name.starts_with("ld-")).unwrap();
-    format!("/opt/rsync/{linker} --library-path /opt/rsync /opt/rsync/rsync")
 }

@@ -127,7 +127,26 @@ fn login_names_select_sandboxes_and_new_creates_one() {
     std::fs::write(&path, config).unwrap();
     let mut ssh = std::process::Command::new("ssh");
     ssh.arg("-F").arg(&path).args(["-o", "BatchMode=yes", "web.burrow", "hostname"]);
+    ssh.env("XDG_CONFIG_HOME", home.path());
     assert_eq!(text(&succeeded(ssh.stdin(std::process::Stdio::null()).output().unwrap()).stdout), "web\n");
+    // A sandbox that was created afterwards has a host name, too, also for `rsync`.
+    daemon.create("later");
+    let mut ssh = std::process::Command::new("ssh");
+    ssh.arg("-F").arg(&path).args(["-o", "BatchMode=yes", "later.burrow", "hostname"]);
+    ssh.env("XDG_CONFIG_HOME", home.path());
+    assert_eq!(text(&succeeded(ssh.stdin(std::process::Stdio::null()).output().unwrap()).stdout), "later\n");
+    let mut rsync = std::process::Command::new("rsync");
+    rsync
+        .args(["-e", &format!("ssh -o BatchMode=yes -F {}", path.display())])
+        .arg(&path)
+        .arg("later.burrow:/root/config");
+    succeeded(rsync.env("XDG_CONFIG_HOME", home.path()).stdin(std::process::Stdio::null()).output().unwrap());
+    assert!(daemon.sh("later", "cat /root/config").contains("Match originalhost *.burrow"));
+    // A name that is none of a sandbox is not passed on.
+    let mut ssh = std::process::Command::new("ssh");
+    ssh.arg("-F").arg(&path).args(["-G", "WEB_.burrow"]).env("XDG_CONFIG_HOME", home.path());
+    let odd = ssh.stdin(std::process::Stdio::null()).output().unwrap();
+    assert!(!text(&odd.stdout).contains("user web_"), "{odd:?}");
     // A restarted daemon has the same host key.
     let mut daemon = daemon;
     let before = SshClient::stranger(&daemon);

@@ -26,7 +26,7 @@ pub use settle::make_devices;
 pub use sources::Mirror;
 
 /// Packages of the default image beyond the essential ones: those that coding agents use first.
-pub const PACKAGES: [&str; 22] = [
+pub const PACKAGES: [&str; 23] = [
     "attr",
     "build-essential",
     "ca-certificates",
@@ -47,6 +47,8 @@ pub const PACKAGES: [&str; 22] = [
     "python3",
     "python3-pip",
     "python3-venv",
+    // Both sides of a transfer need it: `rsync` over SSH starts it in the sandbox.
+    "rsync",
     "sudo",
     "tzdata",
     "unzip",
