@@ -219,6 +219,98 @@ mod tests {
         command().debug_assert();
     }
 
+    /// Commands without `--json`, because they answer nothing, or with data that is not theirs: the output of processes, files,
+    /// streams and scripts in formats of their own.
+    const WITHOUT_JSON: &[&str] = &[
+        // They answer nothing; the exit code tells the result.
+        "start",
+        "stop",
+        "pause",
+        "resume",
+        "hibernate",
+        "wake",
+        "rename",
+        "rm",
+        "kill",
+        "context rm",
+        "context interrupt",
+        "context restart",
+        "service add",
+        "service rm",
+        "service restart",
+        "env set",
+        "env rm",
+        "files write",
+        "files rm",
+        "files mv",
+        "files mkdir",
+        "files chmod",
+        "race rm",
+        "kv rm",
+        "skill outcome",
+        "skill rm",
+        "artifact rm",
+        "space rm",
+        "egress approve",
+        "egress refuse",
+        "secret rm",
+        "port publish",
+        "port unpublish",
+        "image untag",
+        "volume rm",
+        "volume snapshot rm",
+        "key revoke",
+        "key revoke-tokens",
+        "ssh-key rm",
+        // Output of processes, and connections to them.
+        "logs",
+        "attach",
+        "ssh",
+        "port-forward",
+        "mcp",
+        // Files in their own formats.
+        "cp",
+        "files cat",
+        "artifact get",
+        "memory export",
+        "image export",
+        "backup restore",
+        "audit export",
+        "ssh-config",
+        // The daemon itself, and the help.
+        "up",
+        "down",
+        "serve",
+        "completion",
+        "help",
+    ];
+
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, bool)>) {
+        for nested in command.get_subcommands() {
+            let path = format!("{path} {}", nested.get_name()).trim_start().to_owned();
+            if nested.has_subcommands() {
+                leaves(nested, &path, found);
+            } else {
+                let json = nested.get_arguments().any(|argument| argument.get_long() == Some("json"));
+                found.push((path, json));
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_that_answers_something_can_answer_in_json() {
+        let mut found = Vec::new();
+        leaves(&command(), "", &mut found);
+        assert!(found.len() > 100, "{found:?}");
+        for (path, json) in &found {
+            let exempt = WITHOUT_JSON.contains(&path.as_str());
+            assert!(*json != exempt, "`burrow {path}`: --json {json}, listed as without {exempt}");
+        }
+        for path in WITHOUT_JSON {
+            assert!(found.iter().any(|(known, _)| known == path), "`burrow {path}` does not exist");
+        }
+    }
+
     #[track_caller]
     fn check(line: &str, good: bool) {
         let arguments = std::iter::once("burrow").chain(line.split_whitespace());

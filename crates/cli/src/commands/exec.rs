@@ -99,7 +99,7 @@ pub(crate) async fn run_started(client: &Client, started: StartedExec<'_>) -> Re
     let StartedExec { exec, process, undo } = started;
     undo.print_snapshot(&exec);
     if process.detach {
-        return print::line(&exec.id);
+        return Format { json: process.json }.show(&exec, |exec| print::line(&exec.id));
     }
     let end = interact(client, interaction(&exec.sandbox_id, &exec.id, process)).await?;
     undo.await_rollback(client, &end).await?;

@@ -285,6 +285,9 @@ pub(crate) struct ProcessFlags {
     /// Run in the background and print the exec id
     #[arg(short = 'd', long, conflicts_with_all = ["interactive", "tty"])]
     pub(crate) detach: bool,
+    /// With --detach: print the exec as JSON
+    #[arg(long, requires = "detach")]
+    pub(crate) json: bool,
     /// Time limit, e.g. 30s; when it is exceeded, the exit code is 124
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_positive)]
     timeout: Option<Duration>,

@@ -15,12 +15,14 @@ Examples:
   burrow open web 8080
   burrow open web 8080 --print --expires 8h    only print the link")]
 pub(crate) struct OpenArgs {
-    /// Print the link instead of opening it
+    /// Print the link instead of opening it; also with --json
     #[arg(long)]
     print: bool,
     /// Lifetime of the link, 30 days at most
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::duration_from_second)]
     expires: Duration,
+    #[command(flatten)]
+    format: Format,
     sandbox: String,
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -29,11 +31,11 @@ pub(crate) struct OpenArgs {
 pub(crate) async fn run(ctx: &Context, args: OpenArgs) -> Result<(), Stop> {
     let link = ctx.client()?.port_url(&args.sandbox, args.port, &url_request(args.expires)).await;
     let link = link.or_fail(|| what(&args.sandbox, args.port))?;
-    if !args.print && has_display() && browse(&link.url) {
+    if !args.print && !args.format.json && has_display() && browse(&link.url) {
         print::note(format!("opened port {} of `{}` in the browser", args.port, args.sandbox));
         return Ok(());
     }
-    print::line(&link.url)
+    args.format.show(&link, |link| print::line(&link.url))
 }
 
 fn has_display() -> bool {

@@ -184,7 +184,11 @@ impl Output<'_> {
 
     fn print_note(&self, text: &str) {
         // In raw mode, a line end does not return to the first column.
-        let end = if self.raw.is_some() { "\r" } else { "" };
+        let end = if self.raw.is_some() && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+            "\r"
+        } else {
+            ""
+        };
         print::note(format!("{end}{text}{end}"));
     }
 }

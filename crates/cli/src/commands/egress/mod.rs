@@ -88,6 +88,8 @@ pub(crate) enum EgressCommand {
         /// Insert this secret into requests to these hosts, within the limits set by its owner
         #[arg(long, value_name = "NAME")]
         secret: Option<String>,
+        #[command(flatten)]
+        format: Format,
     },
     /// Remove rules, and close connections that only they allowed
     Deny {
@@ -97,6 +99,8 @@ pub(crate) enum EgressCommand {
         /// Host set to remove; may be repeated
         #[arg(long = "set", value_name = "NAME")]
         sets: Vec<String>,
+        #[command(flatten)]
+        format: Format,
     },
     Apply(apply::ApplyArgs),
     Approvals(approvals::ApprovalsArgs),
@@ -129,17 +133,18 @@ pub(crate) async fn run(ctx: &Context, command: EgressCommand) -> Result<(), Sto
                 }))
             })
         }
-        EgressCommand::Allow { sandbox, rules, sets, secret: None } => {
+        EgressCommand::Allow { sandbox, rules, sets, secret: None, format } => {
             let network = UpdateNetwork { add: rules, add_sets: sets, ..UpdateNetwork::default() };
-            change(&client, &sandbox, network).await
+            change(&client, &sandbox, network, format).await
         }
-        EgressCommand::Allow { sandbox, rules, sets: _, secret: Some(secret) } => {
+        EgressCommand::Allow { sandbox, rules, sets: _, secret: Some(secret), format } => {
             let add_requests = with_secret(&rules, &secret)?;
-            change(&client, &sandbox, UpdateNetwork { add_requests, ..UpdateNetwork::default() }).await
+            let network = UpdateNetwork { add_requests, ..UpdateNetwork::default() };
+            change(&client, &sandbox, network, format).await
         }
-        EgressCommand::Deny { sandbox, rules, sets } => {
+        EgressCommand::Deny { sandbox, rules, sets, format } => {
             let network = UpdateNetwork { remove: rules, remove_sets: sets, ..UpdateNetwork::default() };
-            change(&client, &sandbox, network).await
+            change(&client, &sandbox, network, format).await
         }
         EgressCommand::Apply(args) => apply::run(&client, args).await,
         EgressCommand::Approvals(args) => approvals::list(&client, args).await,
@@ -165,7 +170,8 @@ fn with_secret(hosts: &[String], secret: &str) -> Result<Vec<RuleDocument>, Stop
     }
 }
 
-async fn change(client: &Client, sandbox: &str, network: UpdateNetwork) -> Result<(), Stop> {
+/// Prints the changed policy with `--json` only.
+async fn change(client: &Client, sandbox: &str, network: UpdateNetwork, format: Format) -> Result<(), Stop> {
     let update = UpdateSandbox { network: Some(network), ..UpdateSandbox::default() };
     let what = || format!("could not change the network policy of sandbox `{sandbox}`");
     let updated = client.update_sandbox(sandbox, &update).await.or_fail(what)?;
@@ -175,7 +181,7 @@ async fn change(client: &Client, sandbox: &str, network: UpdateNetwork) -> Resul
             updated.network.mode.as_str()
         ));
     }
-    Ok(())
+    format.show(&updated.network, |_| Ok(()))
 }
 
 async fn log(

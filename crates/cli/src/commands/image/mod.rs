@@ -42,6 +42,8 @@ pub(crate) enum ImageCommand {
         image: String,
         /// New name; moved from the image that has it
         name: String,
+        #[command(flatten)]
+        format: Format,
     },
     /// Remove a name; the image is kept
     Untag {
@@ -56,6 +58,8 @@ pub(crate) enum ImageCommand {
         /// Names or ids
         #[arg(required = true)]
         images: Vec<String>,
+        #[command(flatten)]
+        format: Format,
     },
     /// Remove images without names and sandboxes, and layers that no image uses
     Prune {
@@ -73,22 +77,24 @@ pub(crate) async fn run(ctx: &Context, command: ImageCommand) -> Result<(), Stop
         ImageCommand::Import(args) => transfer::import(ctx, args).await,
         ImageCommand::Export(args) => transfer::export(ctx, args).await,
         ImageCommand::Commit(args) => build::commit(ctx, args).await,
-        ImageCommand::Tag { image, name } => {
+        ImageCommand::Tag { image, name, format } => {
             let what = || format!("could not add the name `{name}` to image `{image}`");
             let tagged = ctx.client()?.tag_image(&image, &name).await.or_fail(what)?;
-            print::line(&tagged.id)
+            format.show(&tagged, |tagged| print::line(&tagged.id))
         }
         ImageCommand::Untag { name } => {
             let what = || format!("could not remove the name `{name}`");
             ctx.client()?.untag_image(&name, &name).await.or_fail(what)
         }
-        ImageCommand::Rm { images } => {
+        ImageCommand::Rm { images, format } => {
             let client = ctx.client()?;
-            for image in images {
-                client.remove_image(&image).await.or_fail(|| format!("could not remove image `{image}`"))?;
-                print::line(escape(&image))?;
+            for image in &images {
+                client.remove_image(image).await.or_fail(|| format!("could not remove image `{image}`"))?;
+                if !format.json {
+                    print::line(escape(image))?;
+                }
             }
-            Ok(())
+            format.show(&images, |_| Ok(()))
         }
         ImageCommand::Prune { format } => {
             let pruned = ctx.client()?.prune_images().await.or_fail("could not clean up images")?;

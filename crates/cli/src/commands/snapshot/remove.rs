@@ -1,5 +1,7 @@
 //! `burrow snapshot rm`: deletes snapshots, by name or by age.
 
+use std::cell::RefCell;
+
 use burrow_api::{ErrorCode, Snapshot, SnapshotKind};
 use burrow_client::SnapshotQuery;
 
@@ -28,17 +30,49 @@ pub(crate) struct RmArgs {
     /// Do not ask for confirmation
     #[arg(short = 'y', long)]
     yes: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 pub(super) async fn run(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
-    match args.older_than {
-        Some(age) if args.snapshots.is_empty() => delete_older(&client, age, args.sandbox, args.yes).await,
-        age => try_all(&args.snapshots, async |snapshot| remove_if_old(&client, snapshot, age).await).await,
+    let deleted = Deleted { format: args.format, names: RefCell::default() };
+    let result = match args.older_than {
+        Some(age) if args.snapshots.is_empty() => {
+            delete_older(&client, age, args.sandbox, args.yes, &deleted).await
+        }
+        age => {
+            try_all(&args.snapshots, async |snapshot| remove_if_old(&client, snapshot, age, &deleted).await)
+                .await
+        }
+    };
+    // Also after a failure: the others were deleted.
+    if deleted.format.json {
+        print::json::pretty(&*deleted.names.borrow())?;
+    }
+    result
+}
+
+/// Reports what was deleted: as lines at once, or as JSON at the end.
+#[derive(Debug)]
+struct Deleted {
+    format: Format,
+    names: RefCell<Vec<String>>,
+}
+
+impl Deleted {
+    fn report(&self, snapshot: &str) -> Result<(), Stop> {
+        self.names.borrow_mut().push(snapshot.to_owned());
+        if self.format.json { Ok(()) } else { print::line(escape(snapshot)) }
     }
 }
 
-async fn remove_if_old(client: &Client, snapshot: &str, age: Option<Duration>) -> Result<(), Stop> {
+async fn remove_if_old(
+    client: &Client,
+    snapshot: &str,
+    age: Option<Duration>,
+    deleted: &Deleted,
+) -> Result<(), Stop> {
     let what = || format!("could not delete snapshot `{snapshot}`");
     if let Some(age) = age {
         let found = client.snapshot(snapshot).await.or_fail(what)?;
@@ -48,7 +82,7 @@ async fn remove_if_old(client: &Client, snapshot: &str, age: Option<Duration>) -
         }
     }
     client.delete_snapshot(snapshot).await.or_fail(what)?;
-    print::line(escape(snapshot))
+    deleted.report(snapshot)
 }
 
 async fn delete_older(
@@ -56,6 +90,7 @@ async fn delete_older(
     age: Duration,
     sandbox: Option<String>,
     yes: bool,
+    deleted: &Deleted,
 ) -> Result<(), Stop> {
     let query = SnapshotQuery { sandbox, labels: Vec::new(), kinds: Vec::new() };
     let now_ms = quantity::now_ms();
@@ -76,7 +111,7 @@ async fn delete_older(
     }
     for snapshot in &found {
         match client.delete_snapshot(&snapshot.id).await {
-            Ok(()) => print::line(escape(&snapshot.id))?,
+            Ok(()) => deleted.report(&snapshot.id)?,
             // It was deleted meanwhile.
             Err(error) if error.is_not_found() => {}
             Err(error) if error.code() == Some(ErrorCode::SnapshotInUse) => {
