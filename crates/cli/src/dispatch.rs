@@ -282,6 +282,7 @@ mod tests {
         "down",
         "serve",
         "completion",
+        "manual",
         "help",
     ];
 

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_engine::{BuildOptions, BuildSource, EngineError, ImageProgress, ImageProgressSink, ItemState, PullOptions};
+use burrow_engine::{
+    BuildOptions, BuildSource, EngineError, ImageProgress, ImageProgressSink, ItemState, PullOptions,
+};
 use burrow_guest::protocol::ErrorCode as GuestCode;
 use burrow_images::recipe::{Recipe, Step};
 use burrow_model::{Image, ImageName, NetworkMode, NetworkPolicy, TenantId};

@@ -57,9 +57,9 @@ pub use guest::ports::{PortList, PortStream};
 pub use guest::services::ServiceStatus;
 pub use guest::{Guest, GuestReader, GuestWriter};
 pub use images::{
-    BuildContext, BuildOptions, BuildSource, BuildStage, DockerSource, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
-    ImageItem, ImageProgress, ImageProgressSink, ItemState, OpenedArchive, PruneReport, PullOptions,
-    RemoveResult, packages_recipe,
+    BuildContext, BuildOptions, BuildSource, BuildStage, CommitOptions, ConfigChange, DockerSource,
+    ImageBuilder, ImageDetail, ImageItem, ImageProgress, ImageProgressSink, ItemState, OpenedArchive,
+    PruneReport, PullOptions, RemoveResult, packages_recipe,
 };
 pub use memory::{MemoryScope, ScopedView};
 pub use moving::{ExportOptions, ExportStream, ImportOptions, ImportedSnapshot, MovingPolicy};

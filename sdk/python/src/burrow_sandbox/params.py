@@ -1233,14 +1233,17 @@ SkillStep = Union["SkillStepCommand", "SkillStepToolCall", "SkillStepScript"]
 
 
 class SleepRequest(TypedDict, total=False):
-    """When a sandbox is put to sleep while idle. Absent fields stay as they are, or take the daemon's default;
-    0: never. The times that are set must be in ascending order.
+    """When a sandbox is put to sleep while idle, and whether a use starts it again. Absent fields stay as they
+    are, or take the daemon's default; 0: never. The times that are set must be in ascending order. A default
+    that does not fit between the times of a new sandbox is left out.
     """
 
     hibernate_after_seconds: int | None
     """Hibernate: its RAM is written to disk."""
     pause_after_seconds: int | None
     """Pause: its RAM is kept."""
+    start_on_use: bool | None
+    """Whether any use of the stopped sandbox starts it."""
     stop_after_seconds: int | None
     """Stop: only its files are kept."""
 

@@ -2250,6 +2250,8 @@ class SleepPolicy:
 
     hibernate_after_seconds: int | None = None
     pause_after_seconds: int | None = None
+    start_on_use: bool | None = None
+    """Whether any use of the stopped sandbox starts it."""
     stop_after_seconds: int | None = None
 
 

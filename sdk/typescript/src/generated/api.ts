@@ -118,6 +118,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   sizeBytes: "size_bytes",
   snapshotKind: "snapshot_kind",
   snapshotPolicy: "snapshot_policy",
+  startOnUse: "start_on_use",
   startedMs: "started_ms",
   stopAfterSeconds: "stop_after_seconds",
   stopReason: "stop_reason",
@@ -4739,12 +4740,15 @@ interface Components {
             hibernateAfterSeconds?: number | null;
             /** Format: int64 */
             pauseAfterSeconds?: number | null;
+            /** @description Whether any use of the stopped sandbox starts it. */
+            startOnUse?: boolean;
             /** Format: int64 */
             stopAfterSeconds?: number | null;
         };
         /**
-         * @description When a sandbox is put to sleep while idle. Absent fields stay as they are, or take the daemon's default; 0: never.
-         *     The times that are set must be in ascending order.
+         * @description When a sandbox is put to sleep while idle, and whether a use starts it again. Absent fields stay as they are, or take the
+         *     daemon's default; 0: never. The times that are set must be in ascending order. A default that does not fit between the
+         *     times of a new sandbox is left out.
          */
         SleepRequest: {
             /**
@@ -4757,6 +4761,8 @@ interface Components {
              * @description Pause: its RAM is kept.
              */
             pauseAfterSeconds?: number | null;
+            /** @description Whether any use of the stopped sandbox starts it. */
+            startOnUse?: boolean | null;
             /**
              * Format: int64
              * @description Stop: only its files are kept.
