@@ -90,6 +90,7 @@ async fn lists(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error>> {
         scope: Scope::Admin,
         sandbox: None,
         forks: false,
+        parent: None,
         created_ms: 0,
         expires_ms: None,
     };

@@ -91,6 +91,8 @@ CREATE TABLE keys (
     sandbox       TEXT,
     -- Whether it also reaches the forks of that sandbox.
     forks         INTEGER NOT NULL,
+    -- The key that created it, if it ends with that key.
+    parent        TEXT REFERENCES keys (id),
     created_ms    INTEGER NOT NULL,
     expires_ms    INTEGER,
     revoked_ms    INTEGER,

@@ -37,8 +37,9 @@ impl KeyCache {
         self.read().values().find(|row| row.id == *id).cloned()
     }
 
+    /// Revokes, in RAM, a key and those that end with it.
     pub(crate) fn revoke(&self, id: &KeyId) {
-        self.write().retain(|_, row| row.id != *id);
+        self.write().retain(|_, row| row.id != *id && row.parent.as_ref() != Some(id));
     }
 
     /// Records a use. Returns false if another request recorded one within the interval.

@@ -72,7 +72,7 @@ impl Catalog {
         secret: &KeySecret,
     ) -> Result<KeyRow, CatalogError> {
         let prefix = secret.expose()[..SHOWN_CHARACTERS].to_owned();
-        let NewKey { tenant, name, scope, sandbox, forks, created_ms, expires_ms } = new;
+        let NewKey { tenant, name, scope, sandbox, forks, parent, created_ms, expires_ms } = new;
         let (id, revoked_ms, last_used_ms) = (KeyId::generate(), None, None);
         let row = KeyRow {
             id,
@@ -81,6 +81,7 @@ impl Catalog {
             scope,
             sandbox,
             forks,
+            parent,
             created_ms,
             expires_ms,
             revoked_ms,
@@ -89,7 +90,7 @@ impl Catalog {
         };
         let hash = hash(secret.expose());
         let cache = self.inner.keys.clone();
-        let work = move |connection: &Connection| insert(connection, &row, &hash).map(|()| row.clone());
+        let work = move |connection: &Connection| insert(connection, row.clone(), &hash);
         let after = move |row: &KeyRow| {
             cache.write().insert(hash, row.clone());
         };
@@ -142,7 +143,7 @@ impl Catalog {
         .await
     }
 
-    /// Revokes a key, at once. Does nothing if it is revoked already. The last key that can manage keys cannot be revoked.
+    /// Revokes a key and those that end with it, at once. Does nothing if it is revoked already. The last key that can manage keys cannot be revoked.
     pub async fn revoke_key(
         &self,
         tenant: &TenantId,
@@ -182,18 +183,24 @@ const SHORT_LIVED_MS: u64 = 24 * 3600 * 1000;
 /// Removes short-lived keys that ended long ago, so that their number is limited by the rate at which they are created.
 fn prune(connection: &Connection, now_ms: u64) -> Result<(), CatalogError> {
     let sql = "DELETE FROM keys WHERE sandbox IS NOT NULL AND expires_ms - created_ms <= ?
-               AND min(expires_ms, coalesce(revoked_ms, expires_ms)) <= ? AND id NOT IN (SELECT api_key FROM ssh_keys)";
+               AND min(expires_ms, coalesce(revoked_ms, expires_ms)) <= ? AND id NOT IN (SELECT api_key FROM ssh_keys)
+               AND id NOT IN (SELECT parent FROM keys WHERE parent IS NOT NULL)";
     let before = integer(now_ms.saturating_sub(ENDED_KEPT_MS));
     connection.prepare_cached(sql)?.execute(params![integer(SHORT_LIVED_MS), before])?;
     Ok(())
 }
 
-fn insert(connection: &Connection, row: &KeyRow, hash: &Hash) -> Result<(), CatalogError> {
+fn insert(connection: &Connection, mut row: KeyRow, hash: &Hash) -> Result<KeyRow, CatalogError> {
     prune(connection, row.created_ms)?;
+    if let Some(parent) = &row.parent {
+        let found = find(connection, &row.tenant, parent)?.filter(|found| found.is_usable(row.created_ms));
+        let found = found.ok_or_else(|| CatalogError::Unknown { kind: "key", id: parent.to_string() })?;
+        row.expires_ms = row.expires_ms.into_iter().chain(found.expires_ms).min();
+    }
     connection
         .prepare_cached(
-            "INSERT INTO keys (id, tenant, name, scope, sandbox, forks, created_ms, expires_ms, prefix, hash)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO keys (id, tenant, name, scope, sandbox, forks, parent, created_ms, expires_ms, prefix, hash)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
             row.id.as_str(),
@@ -202,12 +209,13 @@ fn insert(connection: &Connection, row: &KeyRow, hash: &Hash) -> Result<(), Cata
             word(&row.scope, "scope")?,
             row.sandbox.as_ref().map(|id| id.as_str()),
             row.forks,
+            row.parent.as_ref().map(|id| id.as_str()),
             integer(row.created_ms),
             row.expires_ms.map(integer),
             row.prefix,
             hash.as_slice(),
         ])?;
-    Ok(())
+    Ok(row)
 }
 
 fn find(connection: &Connection, tenant: &TenantId, id: &KeyId) -> Result<Option<KeyRow>, CatalogError> {
@@ -231,7 +239,9 @@ fn revoke(
         return Err(CatalogError::LastAdminKey);
     }
     connection
-        .prepare_cached("UPDATE keys SET revoked_ms = ? WHERE id = ?")?
+        .prepare_cached(
+            "UPDATE keys SET revoked_ms = ?1 WHERE (id = ?2 OR parent = ?2) AND revoked_ms IS NULL",
+        )?
         .execute(params![integer(now_ms), id.as_str()])?;
     row.revoked_ms = Some(now_ms);
     Ok(row)
@@ -252,6 +262,7 @@ fn decode(row: &Row<'_>) -> Result<KeyRow, CatalogError> {
         scope: row.word("scope")?,
         sandbox: row.parsed_if_any("sandbox")?,
         forks: row.get("forks")?,
+        parent: row.parsed_if_any("parent")?,
         created_ms: row.count("created_ms")?,
         expires_ms: row.count_if_any("expires_ms")?,
         revoked_ms: row.count_if_any("revoked_ms")?,

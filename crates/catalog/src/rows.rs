@@ -245,6 +245,8 @@ pub struct KeyRow {
     pub sandbox: Option<SandboxId>,
     /// Whether it may also access the forks of that sandbox, and fork it.
     pub forks: bool,
+    /// The key that created it, if it ends with that key.
+    pub parent: Option<KeyId>,
     pub created_ms: u64,
     pub expires_ms: Option<u64>,
     pub revoked_ms: Option<u64>,
@@ -270,6 +272,8 @@ pub struct NewKey {
     pub sandbox: Option<SandboxId>,
     /// Requires a sandbox.
     pub forks: bool,
+    /// A usable key of the tenant. The new key expires with it at the latest, and is revoked with it.
+    pub parent: Option<KeyId>,
     pub created_ms: u64,
     pub expires_ms: Option<u64>,
 }

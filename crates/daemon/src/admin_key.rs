@@ -35,6 +35,7 @@ pub(crate) async fn ensure(catalog: &Catalog, path: &Path, now_ms: u64) -> Resul
         scope: Scope::Admin,
         sandbox: None,
         forks: false,
+        parent: None,
         created_ms: now_ms,
         expires_ms: None,
     };

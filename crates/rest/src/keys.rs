@@ -1,7 +1,7 @@
 //! API keys: create, list, show, revoke. For admins.
 //!
 //! Any key can show and revoke itself (`self`). One that is not bound can create keys that are bound to a sandbox, have no
-//! more rights than itself, and expire soon: so a client can restrict itself to what it needs.
+//! more rights than itself, expire soon, and end with it: so a client can restrict itself to what it needs.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use burrow_http::refusals::{Common, IdempotencyRefusals, ObjectRefusals, VolumeR
 /// Maximum length of a key's name.
 const NAME_LENGTH_MAX: usize = 100;
 
-/// The longest lifetime of a key that a key without the scope `admin` creates: it must not outlive its creator for long.
+/// The longest lifetime of a key that a key without the scope `admin` creates.
 const DERIVED_SECONDS_MAX: u64 = 24 * 3600;
 
 /// The key of the request, as a reference to a key. Ids of keys have another form, and names are not preferred to it.
@@ -50,9 +50,12 @@ pub(crate) async fn create(
     headers: HeaderMap,
     body: JsonBody<CreateKey>,
 ) -> Result<IdempotentResponse, ApiError> {
-    if !is_derived(&caller, &body.value) {
-        caller.manages()?;
-    }
+    // A caller that manages keys may create any, and these do not end with its own.
+    let parent = match caller.manages() {
+        Ok(()) => None,
+        Err(_) if is_derived(&caller, &body.value) => Some(caller.key_id()?.clone()),
+        Err(error) => return Err(error),
+    };
     let CreateKey { name, scope, sandbox, forks, ttl_seconds } = body.value;
     if forks && sandbox.is_none() {
         return Err(ApiError::invalid("`forks` requires `sandbox`: the sandbox whose forks the key reaches"));
@@ -73,7 +76,9 @@ pub(crate) async fn create(
     };
     let tenant = caller.tenant().clone();
     let scope = convert::key_scope(scope);
-    let new = NewKey { tenant: tenant.clone(), name, scope, sandbox, forks, created_ms: now_ms, expires_ms };
+    let tenant_of_key = tenant.clone();
+    let new =
+        NewKey { tenant: tenant_of_key, name, scope, sandbox, forks, parent, created_ms: now_ms, expires_ms };
     let catalog = app.engine.catalog().clone();
     let work = async move {
         let (row, secret) = catalog.create_key(new).await?;

@@ -1,6 +1,6 @@
 //! Keys: stored hashed, checked from RAM, revoked at once.
 
-use burrow_catalog::{Catalog, CatalogError, KeySecret, PageRequest};
+use burrow_catalog::{Catalog, CatalogError, KeySecret, NewKey, PageRequest};
 use burrow_model::{KeyId, Scope};
 
 use crate::rows::{self, NOW};
@@ -56,6 +56,30 @@ async fn a_revoked_key_is_dead_at_once_and_stays_so() {
     assert!(catalog.authenticate(secret.expose(), NOW + 1).is_none());
     let unknown = catalog.revoke_key(&tenant, &KeyId::generate(), NOW).await;
     assert!(matches!(unknown, Err(CatalogError::Unknown { kind: "key", .. })));
+}
+
+#[tokio::test]
+async fn a_key_that_was_created_with_another_ends_with_it() {
+    let catalog = Catalog::in_memory().unwrap();
+    let tenant = catalog.default_tenant();
+    let new = NewKey { expires_ms: Some(NOW + 100), ..rows::key(&tenant, Scope::Exec) };
+    let (parent, _) = catalog.create_key(new).await.unwrap();
+    let child = |expires_ms| NewKey {
+        parent: Some(parent.id.clone()),
+        expires_ms,
+        ..rows::key(&tenant, Scope::Exec)
+    };
+    let (short, _) = catalog.create_key(child(Some(NOW + 10))).await.unwrap();
+    let (long, secret) = catalog.create_key(child(Some(NOW + 1_000))).await.unwrap();
+    assert_eq!((short.expires_ms, long.expires_ms), (Some(NOW + 10), parent.expires_ms));
+    let (other, of_other) = catalog.create_key(rows::key(&tenant, Scope::Exec)).await.unwrap();
+
+    catalog.revoke_key(&tenant, &parent.id, NOW + 1).await.unwrap();
+    assert!(catalog.authenticate(secret.expose(), NOW + 2).is_none());
+    assert_eq!(catalog.key(&tenant, &long.id).await.unwrap().unwrap().revoked_ms, Some(NOW + 1));
+    let late = catalog.create_key(child(None)).await;
+    assert!(matches!(late, Err(CatalogError::Unknown { kind: "key", .. })), "a revoked key creates none");
+    assert_eq!(catalog.authenticate(of_other.expose(), NOW + 2).map(|row| row.id), Some(other.id));
 }
 
 #[tokio::test]

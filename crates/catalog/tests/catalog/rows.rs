@@ -167,6 +167,7 @@ pub(crate) fn key(tenant: &TenantId, scope: Scope) -> NewKey {
         scope,
         sandbox: None,
         forks: false,
+        parent: None,
         created_ms: NOW,
         expires_ms: None,
     }

@@ -177,6 +177,7 @@ async fn a_foreign_sandbox_is_answered_exactly_like_an_unknown_one() {
         scope: Scope::Admin,
         sandbox: None,
         forks: false,
+        parent: None,
         created_ms: 1,
         expires_ms: None,
     };

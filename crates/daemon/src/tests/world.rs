@@ -165,6 +165,7 @@ impl World {
             scope,
             sandbox: sandbox.map(|id| id.parse::<SandboxId>().unwrap()),
             forks: false,
+            parent: None,
             created_ms: 1,
             expires_ms: None,
         };

@@ -54,6 +54,7 @@ impl SshUser {
             scope,
             sandbox: sandbox.map(|id| id.parse().unwrap()),
             forks: false,
+            parent: None,
             created_ms: 1,
             expires_ms: None,
         };
