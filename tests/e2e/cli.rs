@@ -389,7 +389,7 @@ fn completion_scripts_are_valid_and_every_command_has_help() {
     for shell in ["bash", "zsh", "fish"] {
         let output = Command::new(burrow()).args(["completion", shell]).output().unwrap();
         assert!(
-            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("if-not-exists"),
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("BURROW_COMPLETE"),
             "{shell}"
         );
     }
