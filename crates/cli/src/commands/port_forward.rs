@@ -68,6 +68,8 @@ pub(crate) async fn run(ctx: &Context, args: PortForwardArgs) -> Result<(), Stop
         let address = listener.local_addr().or_fail(|| format!("could not listen on `{address}`"))?;
         listeners.push((listener, address, forward.remote));
     }
+    // Before the addresses are printed: a client that has read them may interrupt at once.
+    let mut interrupts = Interrupts::install()?;
     for (_, address, remote) in &listeners {
         print::line(format!("{address} -> {}:{remote}", args.sandbox))?;
     }
@@ -77,7 +79,7 @@ pub(crate) async fn run(ctx: &Context, args: PortForwardArgs) -> Result<(), Stop
         let target = ForwardTarget { client: client.clone(), sandbox: id.clone(), remote };
         forwards.spawn(accept(listener, target, permits.clone()));
     }
-    Interrupts::install()?.next().await;
+    interrupts.next().await;
     // Dropping the set closes open connections.
     Ok(())
 }
