@@ -370,7 +370,7 @@ fn a_dump_that_does_not_fit_is_refused_with_the_sizes() {
     for attempt in [vec!["hibernate", "alpha"], vec!["snapshot", "create", "alpha"], vec!["fork", "alpha"]] {
         let output = daemon.cli(&attempt);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains("bytes"), "{attempt:?}: {said}");
+        assert!(!output.status.success() && said.contains("TiB of them reserved"), "{attempt:?}: {said}");
         assert_eq!(state(&daemon, "alpha"), "running", "{attempt:?}");
     }
     let answer = daemon.post("/v1/sandboxes/alpha/hibernate", &Value::Null);
