@@ -52,7 +52,6 @@ CREATE INDEX sandboxes_by_expiry ON sandboxes (expires_ms) WHERE expires_ms IS N
 CREATE INDEX sandboxes_by_image ON sandboxes (image);
 CREATE INDEX sandboxes_by_dump ON sandboxes (dump) WHERE dump IS NOT NULL;
 CREATE INDEX sandboxes_by_origin ON sandboxes (json_extract(origin, '$.snapshot')) WHERE origin IS NOT NULL;
-CREATE INDEX sandboxes_by_parent ON sandboxes (json_extract(origin, '$.sandbox')) WHERE origin IS NOT NULL;
 CREATE INDEX sandboxes_by_rotation ON sandboxes (json_extract(spec, '$.rotate.snapshot'))
     WHERE json_extract(spec, '$.rotate.snapshot') IS NOT NULL;
 CREATE INDEX sandboxes_by_space ON sandboxes (json_extract(memory, '$.space')) WHERE memory IS NOT NULL;
@@ -89,10 +88,6 @@ CREATE TABLE keys (
     name          TEXT NOT NULL,
     scope         TEXT NOT NULL,
     sandbox       TEXT,
-    -- Whether it also reaches the forks of that sandbox.
-    forks         INTEGER NOT NULL,
-    -- The key that created it, if it ends with that key.
-    parent        TEXT REFERENCES keys (id),
     created_ms    INTEGER NOT NULL,
     expires_ms    INTEGER,
     revoked_ms    INTEGER,

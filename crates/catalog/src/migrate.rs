@@ -7,7 +7,8 @@ use rusqlite::Connection;
 
 use crate::CatalogError;
 
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_schema.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/0001_schema.sql"), include_str!("../migrations/0002_key_families.sql")];
 
 /// The version this program writes.
 pub const VERSION: u32 = MIGRATIONS.len() as u32;
